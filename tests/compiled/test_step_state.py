@@ -204,7 +204,7 @@ def of_another_shape() -> dict[str, Any]:
         (lambda: of_adam(betas=(0.8, 0.999)), r"betas \(0.8, 0.999\), .* with \(0.9, 0.999\)"),
         (lambda: of_adam(weight_decay=0.1), "weight decay 0.1, and this was compiled with 0"),
         (lambda: of_adam(amsgrad=True), "onednn has no amsgrad"),
-        (lambda: Eager(perceptron(), OPTIMIZERS["sgd"]).optimizer.state_dict(), "another kind"),
+        (lambda: Eager(perceptron(), OPTIMIZERS["sgd"]).optimizer.state_dict(), "different kind"),
         (lambda: Eager(perceptron(), OPTIMIZERS["adamw"]).optimizer.state_dict(), r"groups of \[2"),
         (lambda: {"state": {}}, "not a state dict of an optimizer of torch.optim"),
         (lambda: 7, "not a state dict of an optimizer of torch.optim"),

@@ -26,6 +26,7 @@ PAGES = sorted(RESULTS.glob("*.md"))
 BENCHMARKS = {
     ("first_table", "first table"): "first_table.py",
     ("memory", "unified memory"): "unified_memory.py",
+    ("quantization", "quantized"): "trained_quantized.py",
     ("survey", "survey"): "survey.py",
 }
 # Tables of facts, by their page and their first column.

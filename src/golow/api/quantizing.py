@@ -174,6 +174,12 @@ def quantized_module(
     precision is a quantisation rule. inputs: an example, which determines the ranges of
     activations. Raises `GolowError` if there is nothing to quantise, and for ``int8`` without an
     example."""
+    from torch import nn
+
+    from golow.workload.quantization.foreign.adopted import adopted
+
+    if isinstance(module, nn.Module):  # anything else is refused later
+        module = adopted(module)
     if precision not in RULES:
         return module, cast("Precision", precision)
     from golow.levels.called.call_inputs import listed_example

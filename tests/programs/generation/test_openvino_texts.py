@@ -9,6 +9,7 @@ import torch
 import golow
 from golow.levels.generation.openvino import Stateful, stateful_model
 from golow.levels.peers import openvino
+from golow.records.errors import Unsupported
 from golow.workload.generation.carried_caches import CarriedGpt2
 from support.models.text_models import OwnStep, varied_gpt2
 
@@ -38,7 +39,7 @@ def test_what_it_does_not_run_is_said_in_a_sentence() -> None:
 def test_texts_of_different_lengths_are_refused() -> None:
     with torch.no_grad():
         generator = Stateful(CarriedGpt2(varied_gpt2().eval()), batch=2, threads=1)
-    with pytest.raises(golow.GolowError, match="only texts of the same length"):
+    with pytest.raises(Unsupported, match="only texts of the same length"):
         generator.prefill_apart([torch.zeros(3, dtype=torch.long)] * 2)
 
 

@@ -143,6 +143,7 @@ def test_the_order_of_levels_is_no_part_of_the_key_and_all_else_is() -> None:
         {"phase": "decode"},
         {"load": StudyLoad(rate=(50.0,))},
         {"generation": CellGeneration(prompt=8, tokens=4)},
+        {"calibrate": "digits"},
         {"ranks": 2},
     ]
     assert {name for change in changes for name in change} == set(Cell.__struct_fields__)

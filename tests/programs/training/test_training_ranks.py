@@ -165,7 +165,7 @@ def test_the_conditions_state_both_batches(trained: tuple[Training, Path]) -> No
         ({"ranks": 2, "batch": 1000}, "a batch of 1000 for each of 2 ranks is impossible"),
         ({"ranks": 2, "batch": 719}, "use --batch 1 to 718"),
         ({"ranks": 2, "levels": ["compile"]}, "compile runs in one process"),
-        ({"ranks": 2, "workers": {"mine": "true"}}, "a worker of your own"),
+        ({"ranks": 2, "workers": {"mine": "true"}}, "is your own worker"),
     ],
 )
 def test_what_ranks_cannot_train_is_refused(

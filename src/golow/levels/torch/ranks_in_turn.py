@@ -1,5 +1,5 @@
 """A training of several ranks in one process: every rank's samples in turn, the mean of their
-gradients, and running statistics of each. Several processes are held against it."""
+gradients, and running statistics of each. Several processes are compared with it."""
 
 from __future__ import annotations
 

@@ -178,7 +178,6 @@ class _Reader:
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
-        self._require_precisions(study)
         if max(study.ranks) > 1 and (study.device == "cuda" or "train" not in study.mode):
             hint = 'mode: "train", on a CPU; golow compare --gpus compares one number of GPUs.'
             self._fail("ranks", "ranks are for training on a CPU", hint)

@@ -11,7 +11,7 @@ from golow.report.units import count_text, seconds_text, share_text
 
 
 def ranks_table(found: Communication) -> Table:
-    """A row a rank: how long it communicates, and how much of that is exposed."""
+    """One row per rank: how long it communicates, and how much of that is exposed."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("rank")
     for name in ("communication", "exposed", "overlapped", "waits for others", "arrives last"):
@@ -31,7 +31,7 @@ def ranks_table(found: Communication) -> Table:
 
 
 def collectives_table(found: Communication, top: int) -> Table:
-    """A row a collective operation in the order of the step."""
+    """One row per collective operation, in the order of the step."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operation")
     table.add_column("of", overflow="fold", max_width=40)
