@@ -85,15 +85,15 @@ def compile(
     of the inputs. precision: as in `compare`; on a CPU ``default`` or ``ieee``, which are float32
     there. ``int8-weights``, ``int4-weights``, ``fp8-weights`` and ``int8`` quantise a copy of the
     module first; the ranges of ``int8`` are those of the example, which should then be real
-    samples. threads: of every call on a CPU; PyTorch's number by default. tune (direct levels only): choose layouts or
-    engines by measuring, which takes seconds to minutes per size; the choice is kept in the cache.
-    share (``onednn`` only): read the module's own weights, so that in-place changes of them change
-    the result; refused if a weight must be folded or reordered. cache: folder for builds; golow's
-    cache by default. quiet: show no progress. generation: for a language model, instead of inputs:
-    the longest text, and the number of texts in a batch; the result is a `Generator`, which writes
-    text with a cache. The model is golow's GPT-2, a causal model of transformers, or a step module:
-    ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``, whose caches are
-    buffers that it writes in place.
+    samples. threads: of every call on a CPU; PyTorch's number by default. tune (direct levels
+    only): choose layouts or engines by measuring, which takes seconds to minutes per size; the
+    choice is kept in the cache. share (``onednn`` only): read the module's own weights, so that
+    in-place changes of them change the result; refused if a weight must be folded or reordered.
+    cache: folder for builds; golow's cache by default. quiet: show no progress. generation: for a
+    language model, instead of inputs: the longest text, and the number of texts in a batch; the
+    result is a `Generator`, which writes text with a cache. The model is golow's GPT-2, a causal
+    model of transformers, or a step module: ``forward(tokens [batch, count], position) -> logits
+    [batch, vocabulary]``, whose caches are buffers that it writes in place.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,

@@ -17,7 +17,8 @@ OPTIONS = {
     "Quantisation": "calibrate rule clipping_percentile samples test_samples gate rivals",
     "Levels": "levels level worker device ranks gpus precision threads",
     "Race": "cold interval time_limit allow_differs locate by_layer life life_rounds life_cold",
-    "Load": "scenario latency ttft tpot percentile rate prompt tokens max_batch delay contexts repeats patience url",
+    "Load": "scenario latency ttft tpot percentile rate prompt tokens max_batch delay contexts "
+    "repeats patience url",
     "Output": "out json report columns format against fail_above figures tensorboard save",
 }
 PANELS = {name: panel for panel, names in OPTIONS.items() for name in names.split()}

@@ -80,10 +80,6 @@ def test_other_lengths_are_other_cells(tmp_path: Path) -> None:
         (("threads", 'mode = "train"\nthreads'), "line 6: text is generated in inference"),
         (("[limits]", "[load]\nrate = 1\n[limits]"), "are two studies"),
         (("[generation]\nprompt = [8, 16]\ntokens = 6\n", ""), "bf16 is for a GPU"),
-        (
-            ('"bf16"]\nthreads = 1\n[generation]\nprompt = [8, 16]\ntokens = 6', '"int8-weights"]'),
-            r"int8-weights is for \[generation\]",
-        ),
     ],
 )
 def test_a_mistake_names_its_line(change: tuple[str, str], words: str, tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ class TextCase(Record, frozen=True, kw_only=True):
 
 class Generation(Record, frozen=True, kw_only=True):
     """Texts of one model at every level. prompt, further: the tokens that the user gave, of the
-    first text and of others; empty if they are drawn. read_rate: bytes per second of a plain read of
-    the machine's memory."""
+    first text and of others; empty if they are drawn. read_rate: bytes per second of a plain read
+    of the machine's memory."""
 
     format_version: int
     id: str
