@@ -311,7 +311,7 @@ class _Reader:
 
 
 def _misses(name: str, mode: Any, device: Device, ranks: int) -> GolowError | None:
-    """Why the level cannot run in this mode and so many ranks on this device; None if it can."""
+    """Return why the level cannot run in this mode and number of ranks on this device, or None."""
     try:
         ladder.choose(name, mode, device, ranks)
     except GolowError as error:

@@ -113,7 +113,7 @@ def _repeats(case: TextCase) -> bool:
 
 
 def written(case: TextCase) -> list[tuple[str, str]]:
-    """The texts behind the user's prompt, with the levels that wrote each."""
+    """Return the texts after the user's prompt, each with the levels that wrote it."""
     by_text: dict[tuple[int, str], list[str]] = {}
     for run in case.runs:
         if run.written and run.verdict == "match":
