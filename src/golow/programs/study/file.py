@@ -82,7 +82,7 @@ ALLOWED = {
     "load.repeats": "a whole number from 1: rounds of runs",
     "generation": "a table for cells of text: " + ", ".join(StudyGeneration.__struct_fields__),
     "generation.prompt": "whole numbers from 1: tokens of a prompt",
-    "generation.tokens": "whole numbers from 2: tokens behind it",
+    "generation.tokens": "whole numbers from 2: generated tokens",
     "limits.interval": "a relative width between 0 and 1, such as 0.02",
     "limits.seconds": "seconds of racing per cell, more than 0",
     "limits.cell_seconds": "seconds, more than 0",

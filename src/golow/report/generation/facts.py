@@ -19,7 +19,7 @@ def title(found: Generation) -> str:
     batches = ", ".join(str(case.workload.batch) for case in found.cases)
     rules = ", ".join(sorted({layer.rule for layer in work.source.quantized}))
     parts = [
-        f"{work.model}, {work.tokens} tokens behind {_lengths(work)}",
+        f"{work.model}, {work.tokens} tokens after {_lengths(work)}",
         f"batch {batches}",
         rules or ("float32" if work.precision == "default" else work.precision),
     ]
