@@ -58,14 +58,14 @@ def test_the_table_shows_scenarios_rates_failures_and_what_is_unclear() -> None:
 def test_texts_are_sections_of_a_page() -> None:
     (found,) = sections(texts(), "x")
     shown = str(found)
-    for words in ("TTFT p99", "TPOT p50", "9 tokens behind 16 to 64"):
+    for words in ("TTFT p99", "TPOT p50", "9 tokens after 16 to 64"):
         assert words in shown, words
 
 
 def test_texts_have_the_times_of_their_tokens() -> None:
     text = printed(texts())
     for words in (
-        "9 tokens behind 16 to 64, float32",
+        "9 tokens after 16 to 64, float32",
         "TTFT p99 within 20.0 ms, TPOT p99 within 1.00 ms",
         "against eager: onednn TTFT p50 faster",
         "TPOT p99 faster",

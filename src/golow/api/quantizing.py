@@ -213,8 +213,8 @@ def quantized_first(
 def with_precision(
     request: Request, precision: str, calibrate: str | None, observer: Observer
 ) -> Request:
-    """The request in this precision: that of the quantised network if it is a rule, whose three
-    statements are printed."""
+    """Return the request in this precision. If it is a rule, quantise the network, print the three
+    statements, and return the request for the quantised network."""
     require_calibration(precision, calibrate)
     if precision not in RULES:
         return replace(request, precision=cast("Precision", precision))

@@ -47,7 +47,7 @@ def _precision(value: str) -> TextPrecisionName:
     """Raises `GolowError` for int8, whose ranges of activations need samples."""
     if value == "int8":
         raise GolowError(
-            "--precision int8 needs samples of text for the ranges of activations",
+            "--precision int8 needs samples of text to find the ranges of activations",
             "golow quantize MODEL --rule int8 --calibrate text --out FILE.safetensors, then "
             "--weights FILE.safetensors here; or --precision int8-weights.",
         )
@@ -72,7 +72,7 @@ def generate(
     text: Annotated[
         list[str] | None,
         typer.Option(
-            help="Beginning of every text; several are a batch of their own.  "
+            help="Beginning of every text; repeat the option for a batch of different texts.  "
             "[default: random tokens]",
             show_default=False,
         ),
@@ -98,7 +98,7 @@ def generate(
             metavar=f"[{'|'.join(TextPrecisionName)}]",
             help="Weights, caches and arithmetic of every level; default is float32. tf32 and fp16 "
             "are for a GPU. int8-weights, int4-weights and fp8-weights, for a CPU, quantise the "
-            "weights of linear layers; all else stays float32.",
+            "weights of linear layers; everything else stays float32.",
         ),
     ] = TextPrecisionName.default,
     device: DeviceOption = DeviceName.cpu,

@@ -68,31 +68,35 @@ def load(
     ttft: Annotated[
         str | None,
         typer.Option(
-            help="For a model that generates text: limit of the time to the first token, such as "
+            help="For a model that generates text: limit on the time to the first token, such as "
             "200ms."
         ),
     ] = None,
     tpot: Annotated[
         str | None,
-        typer.Option(help="The same: limit of the mean time of the later tokens, such as 20ms."),
+        typer.Option(
+            help="For text generation: limit on the mean time of a later token, such as 20ms."
+        ),
     ] = None,
     prompt: Annotated[
         str | None,
         typer.Option(
-            help="The same: tokens in a prompt, or a range, such as 16..64.  [default: 64]",
+            help="For text generation: tokens in a prompt, or a range, such as 16..64.  "
+            "[default: 64]",
             show_default=False,
         ),
     ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(
-            help="The same: tokens that each request generates.  [default: 64]", show_default=False
+            help="For text generation: tokens that each request generates.  [default: 64]",
+            show_default=False,
         ),
     ] = None,
     max_batch: Annotated[
         int | None,
         typer.Option(
-            help="Largest number of samples in a batch.  [default: 8, of texts 1]",
+            help="Largest number of samples in a batch.  [default: 8; for texts 1]",
             show_default=False,
         ),
     ] = None,
@@ -115,8 +119,8 @@ def load(
     repeats: Annotated[
         int,
         typer.Option(
-            help="Rounds, in each of which every level runs once; levels are told apart from two "
-            "on. A search for the highest rate has at least five."
+            help="Rounds, in each of which every level runs once; comparing levels takes at "
+            "least two. A search for the highest rate runs at least five."
         ),
     ] = 3,
     patience: Annotated[

@@ -34,7 +34,7 @@ class PrecisionName(StrEnum):
 
 
 class ComparedPrecisionName(StrEnum):
-    """The arithmetic that every level uses, or the rule by which the network is quantised."""
+    """Arithmetic that every level uses, or the rule by which the network is quantised."""
 
     default = PrecisionName.default.value
     ieee = PrecisionName.ieee.value
@@ -91,7 +91,7 @@ DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Device to ru
 
 
 def require_no_rule(precision: str) -> None:
-    """Raise `GolowError` for a rule of quantisation, in a command that quantises nothing."""
+    """Raise `GolowError` for a quantisation rule, in a command that does not quantise."""
     if precision in get_args(QuantizationRule):
         raise GolowError(
             f"--precision {precision} is for compare, build, generate and studies, which quantise "
@@ -124,15 +124,15 @@ ComparedPrecision = Annotated[
         "--precision",
         help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
         "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
-        "int8-weights, int4-weights and fp8-weights quantise the network first; it is then this "
-        "one that runs.",
+        "int8-weights, int4-weights and fp8-weights quantise the network first; every level then "
+        "runs the quantised network.",
     ),
 ]
 Calibrate = Annotated[
     str | None,
     typer.Option(
-        help="With --precision int8 and others that quantise: source of the samples, a data set "
-        "from `golow data list`, or inputs for the workload's own.",
+        help="With a --precision that quantises: source of the samples, a data set from `golow "
+        "data list`, or inputs for those that golow generates.",
         show_default=False,
     ),
 ]
@@ -219,8 +219,8 @@ def counts(option: str, text: str) -> list[int]:
 
 
 def span(option: str, text: str) -> tuple[int, int]:
-    """The smallest and the largest number of a text such as 16..128, or twice the same one. Raises
-    `GolowError` for anything else."""
+    """Smallest and largest number of a range such as 16..128; for a single number, that number
+    twice. Raises `GolowError` for anything else."""
     smallest, dots, largest = text.partition("..")
     try:
         return int(smallest), int(largest if dots else smallest)

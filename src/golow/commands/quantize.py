@@ -65,7 +65,7 @@ def quantize(
         typer.Option(
             "--rule",
             help="int8: weights and activations; int8-weights, int4-weights and fp8-weights: "
-            "weights alone.",
+            "weights only.",
         ),
     ] = RuleName.int8,
     group: Annotated[

@@ -79,13 +79,13 @@ def show(
 
 
 def _require_comparison(places: list[Path]) -> None:
-    """Raise `GolowError` if no place has the comparison that an option is for."""
+    """Raise `GolowError` if no place holds the comparison that an option needs."""
     from golow.report.record_kinds import COMPARISON, kind_of
 
     kinds = [kind_of(place) for place in places]
     if places and COMPARISON not in kinds and kinds[0] is not None:
         raise GolowError(
-            "--by-layer, --columns and --format are for comparisons, and "
+            "--by-layer, --columns and --format are for comparisons, but "
             f"{places[0]} is a record of another kind: {kinds[0].name}",
             "leave them out.",
         )

@@ -1,4 +1,4 @@
-"""The finding of a record in a few words, for the list of a folder: `golow show runs`."""
+"""Findings of records in a few words, for the list of a folder: `golow show runs`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING = "nothing was timed"
 
 
 def of_comparison(found: Comparison) -> str:
-    """The fastest level that matches, and its time over eager's; or why there is none."""
+    """Return the fastest matching level with its time over eager's, or why there is none."""
     baseline = ladder.baseline(found.workload.ranks)
     if not any(run.time for run in found.runs):
         return NOTHING
@@ -34,7 +34,7 @@ def of_comparison(found: Comparison) -> str:
 
 
 def of_audit(found: Audit) -> str:
-    """The alternative that saves the largest share of its level's time."""
+    """Return the alternative that saves the largest share of its level's time."""
     from golow.report.audit.facts import faster
 
     ratios = {
@@ -52,7 +52,7 @@ def of_audit(found: Audit) -> str:
 
 
 def of_training(found: Training) -> str:
-    """The highest accuracy, and the level that reached it first."""
+    """Return the highest accuracy and the level that reached it first."""
     reached = [
         (epoch.eval_accuracy, run.level)
         for run in found.runs
@@ -66,7 +66,7 @@ def of_training(found: Training) -> str:
 
 
 def of_load(found: LoadTest) -> str:
-    """The highest rate of any level: within the latency, or else offline."""
+    """Return the highest rate of any level: within the latency limit, or else offline."""
     from golow.report.load.facts import rows
 
     held = {
@@ -82,7 +82,7 @@ def of_load(found: LoadTest) -> str:
 
 
 def of_generation(found: Generation) -> str:
-    """The level that generates most tokens a second, in any batch."""
+    """Return the level that generates the most tokens per second, at any batch size."""
     from golow.report.generation.facts import tokens_per_second
 
     rates = [(tokens_per_second(case, run), run.level) for case in found.cases for run in case.runs]
@@ -94,7 +94,7 @@ def of_generation(found: Generation) -> str:
 
 
 def of_quantization(found: Quantization) -> str:
-    """The accuracy, before and after."""
+    """Return the accuracy before and after."""
     if found.accuracy is None:
         return ""
     before, after = (
@@ -105,7 +105,7 @@ def of_quantization(found: Quantization) -> str:
 
 
 def of_profiles(found: Sequence[Profile]) -> str:
-    """The level whose step is shortest, in any precision."""
+    """Return the level with the shortest step, in any precision."""
     times = [
         (level.time.value, level.level)
         for profile in found
@@ -127,7 +127,7 @@ FINDINGS: Mapping[str, Callable[[Any], str]] = {
     "quantization": of_quantization,
     "profile": of_profiles,
 }
-"""By the name of the record's kind."""
+"""Functions by the name of the record's kind."""
 
 
 def _least(ratios: Mapping[str, float], baseline: str) -> str:

@@ -1,4 +1,4 @@
-"""Studies whose cells are load tests or generations of text: their table and their rows."""
+"""Tables and rows of studies whose cells are load tests or text generations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from golow.storage.spreadsheet import to_csv
 
 
 class Grid(NamedTuple):
-    """Table and rows of a study's cells. kind: what each of them is, in words."""
+    """Table and rows of a study's cells. kind: name of the measurement, for messages."""
 
     kind: str
     table: Table
@@ -26,14 +26,14 @@ class Grid(NamedTuple):
 
 
 def grid_of(study: Study, cells: Sequence[Any]) -> Grid:
-    """Return the grid of cells with what was measured in each."""
+    """Return the grid of cells and their measurements."""
     if study.load is not None:
         return Grid("load tests", under_load.grid_table(cells), under_load.grid_rows(cells))
     return Grid("generations", of_texts.grid_table(cells), of_texts.grid_rows(cells))
 
 
 def export_grid(grid: Grid, format: str, file: Path) -> None:
-    """Write the rows into the file, whole or not at all. Raises `GolowError` for a format other
+    """Write the rows to the file atomically. Raises `GolowError` for a format other
     than csv or json, and if the file cannot be written."""
     if format == "csv":
         data = to_csv(grid.rows, list(grid.rows[0]) if grid.rows else []).encode()

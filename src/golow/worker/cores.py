@@ -17,8 +17,8 @@ def default_threads(root: Path = Path("/")) -> int:
 
 
 def threads_of_rank(ranks: int) -> int:
-    """The default number of threads of each of so many ranks: one per physical core of its
-    share."""
+    """Return the default number of threads per rank, for this many ranks: one per physical core of
+    its share."""
     several = isinstance(ranks, int) and ranks > 1  # other values are refused later
     return max(1, default_threads() // ranks) if several else default_threads()
 

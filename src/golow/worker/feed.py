@@ -118,7 +118,7 @@ class Feed:
 
 
 def steps(rows: int, batch: int, ranks: int = 1) -> int:
-    """Steps of an epoch of so many rows, including a smaller last one. batch: of one rank."""
+    """Steps of an epoch of this many rows, including a smaller last one. batch: of one rank."""
     return rows // (batch * ranks) + (last_batch(rows, batch, ranks) > 0)
 
 

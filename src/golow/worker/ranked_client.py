@@ -127,19 +127,19 @@ class RankedWorker(Worker):
         self._join(file)
 
     def profile(self, iterations: int, file: Path) -> None:
-        """As of one worker; the traces of the other ranks are beside that of rank 0
+        """As for one worker; the traces of the other ranks are beside that of rank 0
         (`rank_file`)."""
         super().profile(iterations, file)
         for rank in range(1, len(self._members)):
             shutil.move(self._file(rank, file), rank_file(file, rank))
 
     def save(self, file: Path) -> None:
-        """As of one worker, with each rank's own running statistics in the file."""
+        """As for one worker, with each rank's own running statistics in the file."""
         super().save(file)
         self._join(file)
 
     def restore(self, file: Path) -> None:
-        """As of one worker; each rank gets its own running statistics if the file has them."""
+        """As for one worker; each rank gets its own running statistics if the file has them."""
         state = load_file(file)
         own = {rank: self._file(rank, file) for rank in range(1, len(self._members))}
         try:

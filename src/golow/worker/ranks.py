@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     @classmethod
     def told(cls) -> Place | None:
-        """The place that this process was told; None for one that is not one of several ranks."""
+        """Place of this process among the ranks; None for a process that is not one of several."""
         return cls.of_worker() if RANK in os.environ else None
 
     @classmethod

@@ -58,7 +58,7 @@ def test_several_texts_are_proved_timed_and_written() -> None:
     assert {text for _, text in written(case)} == {
         t for run in case.runs for t in (run.written, *run.further)
     }
-    assert "6 tokens behind 1 to 9, batch 3" in title(result.generation)
+    assert "6 tokens after 1 to 9, batch 3" in title(result.generation)
     model = varied_gpt2().eval()
     for own, made in zip(TEXTS, case.runs[0].texts, strict=True):
         ids = torch.tensor([list(own.encode())])

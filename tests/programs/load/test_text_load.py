@@ -200,7 +200,7 @@ def test_a_model_is_loaded_with_requests_for_texts(loadgen: None, tmp_path: Path
     assert golow.load_load_test(result.save(tmp_path)).test.levels == result.test.levels
     text = io.StringIO()
     render(result.test, PlainConsole(file=text, width=100, markup=False))
-    assert "4 tokens behind 3 to 6" in text.getvalue()
+    assert "4 tokens after 3 to 6" in text.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_study_of_texts_is_read_and_written(tmp_path: Path) -> None:
     assert all(asks(study, cell) and not cell.is_compared for cell in asked)
     assert len({key(cell) for cell in asked}) == len(asked)
     assert "prompt 8, 16; tokens 6" in study_text(study)
-    assert cell_text(asked[0]) == "gpt2_small infer, batch 1, 6 tokens behind 8, 1 thread"
+    assert cell_text(asked[0]) == "gpt2_small infer, batch 1, 6 tokens after 8, 1 thread"
 
 
 def test_other_lengths_are_other_cells(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_zero_points_of_4_bits_are_taken() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: quantization.Int8DynamicActivationInt8WeightConfig(), "while the network runs"),
+        (lambda: quantization.Int8DynamicActivationInt8WeightConfig(), "at run time"),
         (
             lambda: quantization.IntxWeightOnlyConfig(torch.int8, BY_GROUP),
             "8-bit weights have a scale for each 32 inputs",

@@ -1,4 +1,4 @@
-"""Inputs that a plan reads as they are: the short way of a call."""
+"""Inputs that a plan can read directly: the fast path of a call."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MOST = 8
 
 
 class Recognised(NamedTuple):
-    """torch.compile's own check of type, dtype, device, shape, strides and dispatch keys, of which
-    negative and conjugate views, wrapped and traced tensors have others; and the size."""
+    """The size, and torch.compile's own check of type, dtype, device, shape, strides and dispatch
+    keys; negative and conjugate views, wrapped and traced tensors have other dispatch keys."""
 
     guards: TensorGuards
     size: Size
 
 
 class ExactInputs:
-    """Finds out whether inputs have a size that was compiled for, and are plain memory.
+    """Checks whether inputs have a compiled size and are plain memory.
 
-    What was examined once is recognised from then on, in a fifth of the time. sizes: by the shapes
-    of all inputs.
+    Inputs that were examined once are recognised later, in a fifth of the time. sizes: by the
+    shapes of all inputs.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class ExactInputs:
             if size is None or not all(map(self._is_plain, given, self._dtypes)):
                 return None
             addresses = [item.data_ptr() for item in given]
-        except (AttributeError, RuntimeError):  # no tensor, or one without plain memory
+        except (AttributeError, RuntimeError):  # not a tensor, or one without plain memory
             return None
         if len(self._recognised) < MOST:
             found = Recognised(_guards(given), size)
-            if found.guards.check(*given):  # not if one tensor is two inputs
+            if found.guards.check(*given):  # not if one tensor serves as two inputs
                 self._recognised += (found,)
         return size, addresses
 

@@ -30,7 +30,7 @@ class GrowingGpt2:
         return self._first(tokens)
 
     def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
-        """Logits after texts of different lengths, padded before them."""
+        """Return logits after texts of different lengths, padded at the front."""
         tokens, self._behind = left_padded(texts)
         return self._first(tokens)
 
@@ -67,8 +67,8 @@ class GrowingGpt2:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
     def _seen(self, count: int, keys: int) -> Tensor:
-        """Which keys each token sees, [batch, 1, count, keys]: padding sees itself, so that no row
-        of the weights is empty."""
+        """Return which keys each token sees, [batch, 1, count, keys]. Padding sees itself, so that
+        no row of the attention weights is empty."""
         assert self._behind is not None  # noqa: S101 - texts differ in length
         place = torch.arange(keys, device=self._behind.device)
         own = place[keys - count :, None]

@@ -1,4 +1,4 @@
-"""``openvino``: the model with its cache as OpenVINO's state, as OpenVINO GenAI runs it."""
+"""``openvino``: the model with its cache as OpenVINO state, as OpenVINO GenAI runs it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from golow.workload.generation.carried_caches import (
 from golow.workload.generation.step_modules import is_huggingface
 from golow.workload.generation.text_bundle import TextBundle
 
-NEW, BEFORE = 2, 3  # tokens of the example that is traced
+NEW, BEFORE = 2, 3  # tokens of the traced example
 ONE_LENGTH = "takes only texts of the same length here"
 
 
 class Stateful:
-    """A generator over a request, which keeps keys and values."""
+    """Generates text with one inference request, which keeps keys and values."""
 
     def __init__(self, carried: CarriedCaches, batch: int, threads: int) -> None:
         openvino = import_openvino()
@@ -40,7 +40,7 @@ class Stateful:
         self._texts = np.arange(batch, dtype=np.int32)
 
     def prefill(self, tokens: Tensor) -> Tensor:
-        """Logits after the tokens that texts begin with."""
+        """Return logits after the first tokens of texts."""
         self._request.reset_state()
         return self.step(tokens, 0)
 
@@ -49,14 +49,14 @@ class Stateful:
         raise Unsupported("openvino", ONE_LENGTH)
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
-        """Logits after the next tokens, in memory that the next step overwrites."""
+        """Return logits after the next tokens, in memory that the next step overwrites."""
         given = [tokens.numpy(), np.array([position]), self._texts]
         self._request.infer(given, share_inputs=True, share_outputs=True)
         return torch.from_numpy(self._request.output_tensors[0].data)
 
 
 def stateful_model(carried: CarriedCaches, batch: int) -> Any:
-    """Return the model of OpenVINO whose caches are its state: empty at the beginning."""
+    """Return the OpenVINO model whose caches are its state, initially empty."""
     openvino = import_openvino()
     from openvino import opset13
     from openvino._offline_transformations import apply_make_stateful_transformation
@@ -82,7 +82,7 @@ def stateful_model(carried: CarriedCaches, batch: int) -> Any:
 
 
 def _become_state(model: Any, first: int, apply: Any) -> None:
-    """Replace each input from this one on, and its output, by a variable."""
+    """Replace each input from this one on, and its output, by a state variable."""
     names = {}
     pairs: Sequence[Any] = list(zip(model.inputs[first:], model.outputs[1:], strict=True))
     for place, (past, present) in enumerate(pairs):
@@ -94,8 +94,8 @@ def _become_state(model: Any, first: int, apply: Any) -> None:
 
 
 def stateful(bundle: TextBundle) -> Stateful:
-    """The generator for this model; raises `Unsupported` for a user's step module and for weights
-    that are not float32."""
+    """Return the generator for this model. Raises `Unsupported` for a user's step module and for
+    weights that are not float32."""
     module: nn.Module = bundle.module()
     workload = bundle.workload
     if workload.precision != "default":

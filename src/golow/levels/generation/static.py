@@ -26,8 +26,9 @@ class Static:
         return self.step(tokens, 0)
 
     def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
-        """Logits after texts of different lengths. All are read but for their last tokens, with
-        zeros behind the shorter ones, whose rows the next tokens write over; then the last ones."""
+        """Return logits after texts of different lengths. First reads all tokens but the last of
+        each text, padded at the end with zeros, whose rows later tokens overwrite; then the last
+        ones."""
         ids = pad_sequence(list(texts), batch_first=True)
         lengths = torch.tensor([len(text) for text in texts], device=ids.device)[:, None]
         most = ids.shape[1]

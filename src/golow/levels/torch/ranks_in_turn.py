@@ -1,5 +1,5 @@
-"""A training of several ranks in one process: every rank's samples in turn, the mean of their
-gradients, and running statistics of each. Several processes are compared with it."""
+"""Training of several ranks in one process: the samples of every rank in turn, the mean of their
+gradients, and separate running statistics. It is the baseline of training in several processes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Result(NamedTuple):
 
 
 class Turns:
-    """The buffers of every rank, of which one's are in the module at a time."""
+    """Buffers of every rank; those of one rank at a time are in the module."""
 
     def __init__(self, module: nn.Module, ranks: int) -> None:
         self._module, self.count = module, ranks
         self.reset()
 
     def reset(self) -> None:
-        """Give every rank the buffers that the module has now."""
+        """Give every rank the module's current buffers."""
         self._buffers = [self._copied() for _ in range(self.count)]
 
     def __iter__(self) -> Iterator[int]:
-        """Each rank, whose buffers are in the module until the next one is asked for; then those of
-        rank 0."""
+        """Yield each rank, with its buffers in the module until the next one is requested; then put
+        back those of rank 0."""
         for rank in range(self.count):
             self._put(rank)
             yield rank
@@ -61,7 +61,7 @@ class RanksInTurn(TorchProgram):
     _last_of_ranks: list[Result]
 
     def save(self, file: Path) -> None:
-        """Write the state of the training, with the running statistics of every rank."""
+        """Write the state of training, with the running statistics of every rank."""
         super().save(file)
         if self.turns is not None:
             state = load_file(file)
@@ -87,7 +87,7 @@ class RanksInTurn(TorchProgram):
             self._of_ranks = list(map(self._batches_of, range(self.workload.ranks)))
 
     def _batches_of(self, rank: int) -> list[Batch]:
-        """All batches of a rank."""
+        """Return all batches of a rank."""
         pairs = (self._batches(kind, self.device, rank) for kind in ("input", "target"))
         return [Batch(*pair) for pair in zip(*pairs, strict=True)]
 
@@ -109,7 +109,7 @@ class RanksInTurn(TorchProgram):
         return torch.stack([result.loss for result in results]).mean()
 
     def _learn_in_turn(self, turns: Turns, batch: Callable[[int], Batch]) -> list[Result]:
-        """Run a training step of all ranks. batch: of a rank; asked for in turn."""
+        """Run a training step of all ranks. batch: returns the batch of a rank; called in turn."""
         self.optimizer.zero_grad(set_to_none=True)
         results = []
         for rank in turns:

@@ -1,5 +1,5 @@
-"""The inverse of a short-time Fourier transform, written as its arithmetic while a model is
-captured: PyTorch's call looks at the elements of its windows, which a graph does not have."""
+"""Inverse short-time Fourier transform, replaced by its arithmetic while a model is captured:
+PyTorch's call reads the elements of its window, which are not available in a graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golow.lower.decompositions.spectra import istft
 
 @contextmanager
 def inverse_spectra_in_graph() -> Iterator[None]:
-    """Within the block ``istft`` to a real signal is traced as arithmetic."""
+    """Trace ``istft`` to a real signal as arithmetic within the block."""
     plain = torch.istft
     torch.istft = partial(_istft, plain)
     try:

@@ -1,5 +1,5 @@
-"""Short-time Fourier transforms: windows of a signal, each with a Fourier transform of its own, and
-the sum of their inverses (Griffin & Lim 1984)."""
+"""Short-time Fourier transforms: the Fourier transform of each window of a signal, and the sum of
+their inverses (Griffin & Lim 1984)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 aten = torch.ops.aten
-BY_ROOT = 1  # ATen's number of the norm that divides by the root of all points
+BY_ROOT = 1  # ATen's number for the norm that divides by the square root of the number of points
 
 
 def stft(
@@ -23,7 +23,7 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Any:
-    """``stft`` of a real signal [..., time] -> [..., frequencies, windows]."""
+    """Decompose ``stft`` of a real signal [..., time] -> [..., frequencies, windows]."""
     if align_to_window or self.is_complex() or (window is not None and window.is_complex()):
         return NotImplemented
     parts = self.unfold(-1, n_fft, hop_length or n_fft // 4)  # [..., windows, n_fft]
@@ -47,7 +47,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Any:
-    """``istft`` to a real signal: [..., frequencies, windows] -> [..., time]."""
+    """Decompose ``istft`` to a real signal: [..., frequencies, windows] -> [..., time]."""
     if return_complex:
         return NotImplemented
     hop, rows = hop_length or n_fft // 4, n_fft // 2 + 1
@@ -69,7 +69,7 @@ def istft(
 
 
 def _widened(window: Tensor | None, width: int, points: int, like: Tensor) -> Tensor | None:
-    """The window in the middle of as many points as a transform has; None if it is all ones."""
+    """Return the window, centred in the size of a transform; None if it is all ones."""
     if window is None and width == points:
         return None
     if window is None:

@@ -42,8 +42,8 @@ class Case:
         cache: Path,
         observer: Observer,
     ) -> None:
-        """prompts: the tokens that the user gave, of all texts or of each; drawn ones if there are
-        none."""
+        """prompts: the tokens that the user gave, for all texts or for each; drawn ones if there
+        are none."""
         self._bundle, self._workload = bundle, bundle.workload
         self._settings, self._cache, self._observer = settings, cache, observer
         self._drawn = Drawn(self._workload)
@@ -89,7 +89,7 @@ class Case:
         return TextCase(workload=self._workload, runs=runs, race=summary, error_limit=self._limit)
 
     def _written(self, free: MadeTexts | None) -> dict[str, Any]:
-        """The given texts with what a level wrote behind them, by fields of its record."""
+        """Return the given texts and what a level wrote after them, by fields of its record."""
         if free is None or not self._given:
             return {}
         work = self._workload

@@ -25,7 +25,7 @@ class Drawn:
         ]
 
     def prompts(self) -> list[list[int]]:
-        """Tokens of a prompt for each text, of its length."""
+        """Return the tokens of a prompt for each text, of that text's length."""
         whole = self.texts(self._workload.prompt)
         return [text[:count] for text, count in zip(whole, self._workload.prompts, strict=True)]
 

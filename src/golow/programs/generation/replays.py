@@ -40,7 +40,7 @@ class Replays:
         self._known: dict[_Text, tuple[float, ...]] = {}
 
     def learn(self, made: Iterable[MadeTexts]) -> None:
-        """Let the reference judge these texts."""
+        """Compute the errors of these texts with the reference."""
         new = dict.fromkeys(t for m in made for t in m.each() if t not in self._known)
         for part in _of_one_length(new):
             tokens = [(*prompt, *made) for prompt, made, _ in part]
@@ -54,7 +54,7 @@ class Replays:
 
 
 def _of_one_length(texts: Iterable[_Text]) -> Iterator[list[_Text]]:
-    """The texts, some at a time, whose prompts have as many tokens."""
+    """Yield the texts in groups with prompts of equal length."""
     ordered = sorted(texts, key=lambda text: len(text[0]))
     for _, alike in groupby(ordered, key=lambda text: len(text[0])):
         rest = list(alike)
@@ -63,8 +63,8 @@ def _of_one_length(texts: Iterable[_Text]) -> Iterator[list[_Text]]:
 
 
 def refuted(errors: Sequence[Sequence[float]], limit: float, what: str, first: int = 0) -> str:
-    """Why these tokens are not those of the model; empty if rounding explains them. first: the
-    number of the first text."""
+    """Return why these tokens are not those of the model; empty if rounding explains them. first:
+    the number of the first text."""
     for number, text in enumerate(errors, first):
         for token, error in enumerate(text):
             if not error <= limit:

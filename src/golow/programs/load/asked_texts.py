@@ -1,4 +1,4 @@
-"""The texts that a load test asks for: prompts, and how many tokens follow each."""
+"""Texts that a load test requests: prompts, and the number of tokens to generate for each."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from golow.storage.files import write_whole
 
 FILE = "asked.json"
 LEAST = 16  # prompts that differ
-LENGTHS = 4  # of prompts; prompts of one length are a batch, and are replayed together
+LENGTHS = 4  # of prompts; those of equal length form batches, and are replayed together
 
 
 class AskedTexts(Record, frozen=True, kw_only=True):
-    """prompts: tokens of each sample. tokens: that are generated behind each."""
+    """prompts: tokens of each sample. tokens: how many are generated after each."""
 
     prompts: tuple[tuple[int, ...], ...]
     tokens: int
 
     def write(self, folder: Path) -> None:
-        """Write them for the processes of levels."""
+        """Write them for the processes of the levels."""
         write_whole(folder / FILE, encode(self))
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of prompts that occur, ascending."""
+        """Lengths of the prompts, ascending and without duplicates."""
         return tuple(sorted(set(map(len, self.prompts))))
 
 
 def read(folder: Path) -> AskedTexts:
-    """Those that `write` wrote."""
+    """Read the texts that `write` wrote."""
     return msgspec.json.decode((folder / FILE).read_bytes(), type=AskedTexts)
 
 
@@ -49,6 +49,6 @@ def drawn(plan: TextPlan, vocabulary: int, most: int, seed: int) -> AskedTexts:
 
 
 def lengths(shortest: int, longest: int) -> list[int]:
-    """Lengths at equal distances, these two among them."""
+    """Return evenly spaced lengths, including these two."""
     last = LENGTHS - 1
     return sorted({round(shortest + (longest - shortest) * n / last) for n in range(LENGTHS)})

@@ -47,7 +47,7 @@ class Batched(Protocol):
 
 
 class AtOnce(Batched, Protocol):
-    """A context that computes a batch at once."""
+    """A context that returns all outputs of a batch together."""
 
     def run(self, batch: Any) -> Any:
         """The level's outputs, complete."""
@@ -55,10 +55,10 @@ class AtOnce(Batched, Protocol):
 
 @runtime_checkable
 class Streaming(Batched, Protocol):
-    """A context whose outputs become known one after the other, such as the tokens of a text."""
+    """A context that returns outputs one by one, such as the tokens of a text."""
 
     def stream(self, batch: Any) -> Iterator[Any]:
-        """The outputs, each as soon as it is known."""
+        """Yield each output as soon as it is available."""
 
 
 Context = AtOnce | Streaming
@@ -226,7 +226,7 @@ class Batcher:
 
 
 def _outputs(context: Context, batch: Any) -> Iterator[Any]:
-    """The outputs of a batch: one after the other if the context streams, else all at once."""
+    """Yield the outputs of a batch: one by one if the context streams, otherwise all together."""
     if isinstance(context, Streaming):
         yield from context.stream(batch)
     else:

@@ -1,7 +1,7 @@
-"""Texts on their way: a token in each message, and an empty one behind the last.
+"""Streamed texts: one message per token, and an empty message after the last.
 
-An answer to a sample is one message, an answer that is a text several. Both sides of the socket
-take tokens in the form that is defined here.
+Other answers are a single message. Both ends of the socket use the format of tokens that is defined
+here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ END = b""
 
 
 class Arrived(NamedTuple):
-    """The first tokens among new messages, and the texts that are whole with them: each by the
-    number of its request."""
+    """First tokens among new messages, and the texts that these complete, by the number of the
+    request."""
 
     first: list[tuple[int, bytes]]
     whole: list[tuple[int, bytes]]
 
 
 class ComingTexts:
-    """Puts the tokens of texts together."""
+    """Assembles texts from their tokens."""
 
     def __init__(self) -> None:
         self._texts: dict[int, list[bytes]] = defaultdict(list)
 
     def add(self, messages: Iterable[tuple[int, bytes]]) -> Arrived:
-        """Take messages in the order in which they came."""
+        """Add messages in the order in which they arrived."""
         found = Arrived([], [])
         for number, content in messages:
             if content == END:

@@ -142,7 +142,7 @@ class Exchange:
             return b""
 
     def _complete(self, found: list[tuple[int, bytes]]) -> None:
-        """Give LoadGen answers, and the first tokens of texts as soon as they come."""
+        """Pass answers to LoadGen, and first tokens of texts as soon as they arrive."""
         response = self._loadgen.QuerySampleResponse
         first: list[tuple[int, bytes]] = []
         if self._texts is not None:

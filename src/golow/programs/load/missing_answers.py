@@ -1,4 +1,4 @@
-"""Answers that never came: the part of a proof that all kinds of samples share."""
+"""Missing answers: the part of the check that all kinds of samples share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN = 3  # samples that a verdict names
 
 
 def missing(answers: Sequence[tuple[int, bytes]], count: int) -> Check | None:
-    """The verdict if one of so many samples has no answer; else None."""
+    """Return the verdict if any of this many samples has no answer, otherwise None."""
     absent = sorted(set(range(count)) - {index for index, _ in answers})
     if not absent:
         return None

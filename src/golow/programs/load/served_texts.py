@@ -1,8 +1,8 @@
-"""A level's process that generates texts: `served_level` with contexts that stream tokens.
+"""Process of a level that generates texts: `served_level` with contexts that stream tokens.
 
-``python -m golow.programs.load.served_texts``. A batch has prompts of one length, and its texts
-begin and end together. What runs is what `golow generate` times: `golow.compile(generation=...)`
-and its rivals.
+``python -m golow.programs.load.served_texts``. The prompts of a batch have equal length, and its
+texts begin and end together. The levels are those that `golow generate` times:
+`golow.compile(generation=...)` and its rivals.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from golow.workload.generation.text_bundle import TextBundle
 
 COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
 COMPILED, MOST_COMPILED = "compile:", 8
-"""Levels that compile a prompt for its length, and how many shapes torch.compile takes at most."""
-WARMING = 3  # tokens of a text that make all that later ones use
+"""Levels that compile for each length of a prompt, and the limit of torch.compile on shapes."""
+WARMING = 3  # tokens of a text after which everything that later ones use exists
 
 Prompts = list[tuple[int, ...]]
 
 
 class TextContext:
-    """One context of a level: a program, with its own caches, for each batch size."""
+    """Context of a level: one program per batch size, each with its own caches."""
 
     def __init__(self, level: TextLevel, bundles: Mapping[int, Path], asked: AskedTexts) -> None:
         self._level, self._bundles, self._asked = level, bundles, asked
         self._programs: dict[int, GeneratingProgram] = {}
 
     def warm_up(self) -> None:
-        """Build every batch size in this thread, and begin a text behind each length of prompt."""
+        """Build every batch size in this thread, and begin a text after each length of prompt."""
         prompts = {len(prompt): prompt for prompt in self._asked.prompts}
         for size, bundle in self._bundles.items():
             program = import_module(self._level.served_by).program(self._level.variant)
@@ -54,28 +54,28 @@ class TextContext:
         return len(self._asked.prompts[index])
 
     def bucket(self, indices: Sequence[int]) -> Bucket:
-        """The batch size, and the length of the whole texts."""
+        """Return the batch size, and the length of the complete texts."""
         length = self.group(indices[0]) + self._asked.tokens
         return Bucket(self._size(indices), length, len(indices) * length)
 
     def assemble(self, indices: Sequence[int]) -> Prompts:
-        """The prompts, of which the last is repeated up to the batch size."""
+        """Return the prompts; the last one is repeated to fill the batch."""
         rows = [*indices, *[indices[-1]] * (self._size(indices) - len(indices))]
         return [self._asked.prompts[index] for index in rows]
 
     def stream(self, batch: Prompts) -> Iterator[list[int]]:
-        """The next token of each text, and nothing behind the last."""
+        """Yield the next token of each text, and an empty list after the last."""
         yield from self._tokens(batch, self._asked.tokens)
         yield []
 
     def answers(self, outputs: list[int], indices: Sequence[int]) -> list[bytes]:
-        """The token for each sample; the end of its text behind the last."""
+        """Return the token of each sample, or the end of its text after the last token."""
         if not outputs:
             return [END] * len(indices)
         return [TOKEN.pack(token) for token in outputs[: len(indices)]]
 
     def _tokens(self, batch: Prompts, count: int) -> Iterator[list[int]]:
-        """So many tokens of each text."""
+        """Yield this many tokens of each text."""
         program = self._programs[len(batch)]
         with torch.no_grad():  # PyTorch's setting belongs to a thread
             program.prompt(batch, [])
@@ -88,8 +88,8 @@ class TextContext:
 
 
 def contexts(asked: served_level.LoadRequest) -> list[TextContext]:
-    """The contexts of a level of text generation. Raises `Unsupported` for one that cannot run
-    here."""
+    """Return the contexts of a level of text generation. Raises `Unsupported` for a level that
+    cannot run here."""
     folder = Path(asked.bundle)
     texts = asked_texts.read(folder)
     bundles = {size: folder.with_name(f"batch-{size}") for size in asked.buckets}
@@ -102,8 +102,9 @@ def contexts(asked: served_level.LoadRequest) -> list[TextContext]:
     if level.name.startswith(COMPILED) and shapes > MOST_COMPILED:
         raise Unsupported(
             level.name,
-            f"it compiles for each batch size and length of a prompt, {shapes} shapes, and "
-            f"torch.compile takes {MOST_COMPILED}: use one --prompt, or a smaller --max-batch",
+            f"it compiles for each batch size and length of a prompt, {shapes} shapes, but "
+            f"torch.compile takes {MOST_COMPILED}: use one --prompt length, or a smaller "
+            "--max-batch",
         )
     return [TextContext(level, bundles, texts) for _ in range(asked.contexts)]
 

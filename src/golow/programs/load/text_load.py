@@ -1,5 +1,5 @@
-"""A load test of a model that generates texts: a request is a prompt, and its answer comes token by
-token. The order of everything is that of `load`."""
+"""Load test of a model that generates text: a request is a prompt, and its answer arrives token by
+token. The steps are in the same order as in `load`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from golow.workload.request import Request
 
 
 def load_texts(request: Request, settings: LoadSettings, observer: Observer) -> LoadTest:
-    """Load the levels with requests for texts, and record what each one holds.
+    """Load the levels with requests for texts, and record which limits each one meets.
 
-    After Ctrl-C the record has what was measured. Raises `GolowError` for errors that the caller
+    After Ctrl-C the record has the partial results. Raises `GolowError` for errors that the caller
     can fix.
     """
     plan = plan_of(settings, request.seed)
@@ -79,8 +79,8 @@ def load_texts(request: Request, settings: LoadSettings, observer: Observer) -> 
 
 
 def _levels(settings: LoadSettings, device: Device) -> list[TextLevel]:
-    """The levels of these names, all of the device for None. Raises `GolowError` for a name that no
-    level has, or for none."""
+    """Return the levels with these names; for None, all levels of the device. Raises `GolowError`
+    for an unknown name, or if there is no name."""
     names = settings.levels
     found = [one for one in chosen(names, device) if names is None or one.name in names]
     if not found:
@@ -89,7 +89,7 @@ def _levels(settings: LoadSettings, device: Device) -> list[TextLevel]:
 
 
 def _described(work: TextWorkload, precision: Precision) -> Workload:
-    """The step that reads a prompt, as records of load tests name what ran."""
+    """Describe the step that reads a prompt, as the workload of the record."""
     return Workload(
         model=work.model,
         source=work.source,

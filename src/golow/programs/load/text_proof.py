@@ -1,5 +1,5 @@
-"""The proof of texts under load: every token of every answer is replayed in float64, as `golow
-generate` replays those that it times."""
+"""Check of texts under load: every token of every answer is replayed in float64, as in `golow
+generate`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from golow.workload.generation.text_bundle import TextBundle
 
 
 class TextProof:
-    """The reference, and the judge of answers; leaving the ``with`` block ends its process.
+    """Judges answers with a reference, whose process ends when the ``with`` block is left.
 
-    Raises `GolowError` if the reference, or the step module itself, cannot run: nothing can be
+    Raises `GolowError` if the reference or the step module cannot run, because nothing can be
     proved then.
     """
 
     def __init__(self, bundle: TextBundle, asked: AskedTexts, folder: Path, limits: Limits) -> None:
-        """folder: for files, while it is built."""
+        """folder: for temporary files during construction."""
         self._workload, self._asked = bundle.workload, asked
         self._reference = self._worker("reference", python_worker(REFERENCE, ""), limits)
         try:
@@ -52,11 +52,11 @@ class TextProof:
         self._reference.__exit__()
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
-        """The verdict on answers, by the index of their sample: each must be there, and right."""
+        """Judge answers, by the index of their sample: each must be present and correct."""
         return missing(answers, len(self._asked.prompts)) or self.judge_some(answers)
 
     def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
-        """The verdict on these answers alone."""
+        """Judge only these answers."""
         made = []
         for index, content in answers:
             tokens = tokens_in(content)
@@ -75,8 +75,8 @@ class TextProof:
         return TextWorker(name, command, threads=self._workload.threads, limits=limits)
 
     def _error_limit(self, bundle: TextBundle, folder: Path, limits: Limits) -> float:
-        """The error of single logits that rounding explains: by the step module in the working
-        precision, on forced texts."""
+        """Return the error of single logits that rounding explains, measured with the step module
+        in the working precision on forced texts."""
         (level,) = chosen([], self._workload.device)
         forced = ForcedTexts(self._workload, Drawn(self._workload), folder)
         with self._worker(BASELINE, level.command, limits) as baseline:
@@ -85,14 +85,14 @@ class TextProof:
         return TextStandard(self._workload, forced, self._reference, plain).error_limit
 
     def _not_a_text(self, tokens: Sequence[int]) -> str:
-        """Why these are not tokens of the model; empty if they are."""
+        """Return why these are not tokens of the model; empty if they are."""
         if len(tokens) != self._asked.tokens:
             return f"has {len(tokens)} tokens, not {self._asked.tokens}"
         unknown = next((token for token in tokens if token >= self._workload.vocabulary), None)
         return "" if unknown is None else f"has the token {unknown}, which the model does not know"
 
     def _learn(self, made: Sequence[MadeTexts]) -> None:
-        """Replay texts, those with prompts of one length together."""
+        """Replay texts, grouped by the length of their prompts."""
 
         def length(one: MadeTexts) -> int:
             return len(one.prompt[0])

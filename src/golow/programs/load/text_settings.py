@@ -25,7 +25,7 @@ def text_plan(
     ttft: float | None,
     tpot: float | None,
 ) -> TextPlan | None:
-    """The texts that these options ask for; None if none was given."""
+    """Return the texts that these options ask for; None if none of them was given."""
     if (prompt, tokens, ttft, tpot) == (None, None, None, None):
         return None
     lengths = PROMPT if prompt is None else prompt
@@ -38,21 +38,21 @@ def text_plan(
 
 
 def require_text_settings(plan: LoadPlan, texts: TextPlan) -> None:
-    """Raise `GolowError` for settings that make no sense for texts, with what to type instead."""
+    """Raise `GolowError` for settings that do not apply to texts, with what to type instead."""
     if plan.latency is not None:
         raise GolowError(
-            "--latency is for answers that come at once, not for texts",
+            "--latency is for answers that arrive as a whole, not token by token",
             "use --ttft 200ms --tpot 20ms.",
             python_hint="use ttft=0.2, tpot=0.02.",
         )
     if plan.scenarios != ("server",):
         raise GolowError(
-            "texts are loaded in the server scenario only", "leave out --scenario, or name server."
+            "texts are tested in the server scenario only", "leave out --scenario, or use server."
         )
     if plan.lengths is not None:
         raise GolowError("--sequence is not for texts", "use --prompt 16..64.")
     if plan.url:
-        raise GolowError("golow does not load services that generate text", "leave out --url.")
+        raise GolowError("golow cannot test services that generate text", "leave out --url.")
     for option, limit in (("--ttft", texts.ttft), ("--tpot", texts.tpot)):
         if limit is not None and not 0 < limit < math.inf:
             raise GolowError(
@@ -65,20 +65,20 @@ def require_text_settings(plan: LoadPlan, texts: TextPlan) -> None:
         )
     if not plan.limits and not plan.rates:
         raise GolowError(
-            "a load of texts needs a rate, or limits that must be held",
+            "a load test of texts needs a rate, or limits to meet",
             "for example --ttft 200ms --tpot 20ms, or --rate 2,5.",
             python_hint="for example ttft=0.2, tpot=0.02, or rates=[2, 5].",
         )
 
 
 def text_request(request: Request, plan: LoadPlan, texts: TextPlan) -> TextRequest:
-    """The request for the model, with every batch size and the longest prompt. Raises `GolowError`
-    for options that mean nothing for texts."""
+    """Return the request for the model, with every batch size and the longest prompt. Raises
+    `GolowError` for options that do not apply to texts."""
     for name in UNUSED:
         if getattr(request, name):
             option = FLAGS.get(name, name.replace("_", "-"))
             raise GolowError(
-                f"--{option} is not for texts, which {TEXT_OPTIONS} ask for", "leave it out."
+                f"--{option} is not for texts, and {TEXT_OPTIONS} ask for texts", "leave it out."
             )
     return TextRequest(
         request.model,
@@ -102,6 +102,6 @@ def _precision(request: Request) -> TextPrecision:
         if one == request.precision:
             return one
     raise GolowError(
-        f"texts are not generated in the precision {request.precision!r}",
-        "leave out --precision: default is float32.",
+        f"texts cannot be generated in the precision {request.precision!r}",
+        "leave out --precision: the default is float32.",
     )

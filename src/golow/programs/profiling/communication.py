@@ -1,8 +1,8 @@
 """Communication between the ranks of a training step, from the trace of each.
 
-A collective operation ends on all ranks at about the same time, but begins on each when it gets
-there. The rank with the shortest one arrived last, and waited for nobody; what another one took
-beyond that, it waited. So the clocks of the ranks need not agree.
+A collective operation ends on all ranks at about the same time, but begins on each rank when that
+rank reaches it. The rank on which it is shortest arrived last and did not wait; on every other rank
+the additional time is waiting. The clocks of the ranks therefore need not agree.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from golow.records.record import Record
 
 GLOO, CALL = "gloo:", "c10d::"
 NCCL = "nccl"
-DIRECT = "all_reduce"  # the step of a direct level without a profiler of its own
+DIRECT = "all_reduce"  # the step of a direct level without its own profiler
 AVERAGED = "golow averaged"  # in its details: the layers
 
 
 class RankTime(Record, frozen=True, kw_only=True):
-    """Seconds of a step of one rank, the mean of all steps. communication: during which a
-    collective operation ran. exposed: those of them during which nothing else was computed. waited:
-    for ranks that arrived later, added up over the operations."""
+    """Seconds per step of one rank, the mean of all steps. communication: while a collective
+    operation ran. exposed: the part of these in which nothing else was computed. waited: for ranks
+    that arrived later, summed over the operations."""
 
     communication: float
     exposed: float
@@ -33,10 +33,10 @@ class RankTime(Record, frozen=True, kw_only=True):
 
 
 class Collective(Record, frozen=True, kw_only=True):
-    """A collective operation of a step. seconds: from when the last rank is there until it is done,
-    the mean of all steps. waits: by rank, seconds in which it waits for the last one. last: by
-    rank, the share of the steps in which it was the last one. layers: whose gradients it averages,
-    if the level states them. elements: 0 if the trace does not state them."""
+    """A collective operation of a step. seconds: from the arrival of the last rank to the end, the
+    mean of all steps. waits: by rank, seconds of waiting for the last one. last: by rank, the share
+    of the steps in which it arrived last. layers: whose gradients it averages, if the level states
+    them. elements: 0 if the trace does not state their number."""
 
     name: str
     seconds: float
@@ -47,15 +47,15 @@ class Collective(Record, frozen=True, kw_only=True):
 
 
 class Communication(Record, frozen=True, kw_only=True):
-    """Times of each rank, and the collective operations of a step, in the order of rank 0."""
+    """Times of each rank, and the collective operations of a step in rank 0's order."""
 
     ranks: tuple[RankTime, ...]
     collectives: tuple[Collective, ...]
 
 
 class _Key(NamedTuple):
-    """Identifies an operation of a step on all ranks: several may run at once, so that their order
-    alone does not."""
+    """Identifies an operation of a step on all ranks. Its position alone does not, because several
+    may run at once."""
 
     name: str
     shapes: str
@@ -63,8 +63,8 @@ class _Key(NamedTuple):
 
 
 def communication(traces: Sequence[Trace]) -> Communication | None:
-    """The communication of the ranks with these traces; None if there is only one, or none that a
-    trace shows."""
+    """Return the communication of the ranks with these traces; None if there is only one rank, or
+    if the traces show no communication."""
     collectives = _collectives(traces)
     if len(traces) < 2 or not collectives:
         return None
@@ -89,7 +89,7 @@ def is_collective(event: Event) -> bool:
 
 
 def _times(trace: Trace, step: Event) -> tuple[int, int]:
-    """Nanoseconds of a step with a collective operation, and those of them with nothing else."""
+    """Return the nanoseconds of a step with a collective operation, and those with nothing else."""
     around = (step.start, step.end)
     collective = _within(around, filter(is_collective, trace.events))
     others = [event for event in trace.events if not is_collective(event)]
@@ -113,7 +113,7 @@ def _length(intervals: Iterable[Interval]) -> int:
 
 
 def _without(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """Parts of disjoint intervals, in order, that none of the others covers."""
+    """Return the parts of disjoint, ordered intervals that none of the others covers."""
     found = []
     for start, end in intervals:
         for first, last in clipped(others, (start, end)):
@@ -126,7 +126,7 @@ def _without(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[
 
 
 def _collectives(traces: Sequence[Trace]) -> tuple[Collective, ...]:
-    """Operations that every rank has in a step, in the order of rank 0."""
+    """Return the operations that every rank has in a step, in rank 0's order."""
     steps = [list(map(_by_key, each)) for each in zip(*map(_of_steps, traces), strict=False)]
     found: dict[_Key, list[list[Event]]] = defaultdict(list)  # a list for each step, by rank
     for ranks in steps:
@@ -137,7 +137,7 @@ def _collectives(traces: Sequence[Trace]) -> tuple[Collective, ...]:
 
 
 def _of_steps(trace: Trace) -> list[list[Event]]:
-    """The collective operations of each step."""
+    """Return the collective operations of each step."""
     events = list(filter(is_collective, trace.events))
     return [[e for e in events if s.start <= e.start < s.end] for s in trace.steps]
 
@@ -170,7 +170,7 @@ def _collective(key: _Key, by_step: Sequence[Sequence[Event]]) -> Collective:
 
 
 def _shapes(found: Sequence[object]) -> list[list[int]]:
-    """The shapes in a trace's ``Input Dims``, in which lists of tensors are nested."""
+    """Return the shapes in a trace's ``Input Dims``, where lists of tensors are nested."""
     if found and all(isinstance(size, int) for size in found):
         return [list(found)]  # type: ignore[arg-type]
     return [shape for part in found if isinstance(part, list) for shape in _shapes(part)]

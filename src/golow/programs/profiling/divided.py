@@ -38,8 +38,8 @@ def write_divided(layers: Sequence[LayerTime], file: Path, *, on_device: bool) -
 
 
 def _averaged(layers: Sequence[LayerTime]) -> dict[int, list[str]]:
-    """By the position of each average over ranks, the layers of the backward pass since the one
-    before: those whose gradients it has."""
+    """Return, by the position of each average over ranks, the layers of the backward pass since the
+    previous average: those whose gradients it contains."""
     found: dict[int, list[str]] = {}
     passed: dict[str, None] = {}
     for position, layer in enumerate(layers):

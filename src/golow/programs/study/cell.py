@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 DISK_FULL = 28
 STATED = 256
-"""Samples of a data set for the statements about a quantised network; a cell has seconds."""
+"""Samples of a data set for the statements about a quantised network; a cell has only seconds."""
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ def _request(cell: Cell) -> Request:
 
 
 def _quantized(request: Request, cell: Cell) -> tuple[Request, Quantization | None]:
-    """The request of the quantised network, with what became of it, if the precision is a rule."""
+    """Return the request for the quantised network, and its record, if the precision is a rule."""
     if not cell.calibrate:
         return request, None
     from golow.programs.quantization.quantize import QuantizationSettings, quantize_for_comparison

@@ -109,8 +109,8 @@ def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
 
 
 def levels_of(study: Study, mode: Mode, ranks: int = 1) -> tuple[str, ...]:
-    """The study's levels that can run in this mode and in this number of ranks on its device, by
-    their own names, the baseline first, or in the order of levels that generate texts."""
+    """Return the levels of the study that can run in this mode with this number of ranks on its
+    device, by name: the baseline first, or for texts in the usual order of levels."""
     if study.generation is not None:
         return tuple(level.name for level in table.chosen(study.levels, study.device))
     found = []

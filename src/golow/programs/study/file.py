@@ -82,7 +82,7 @@ ALLOWED = {
     "load.repeats": "a whole number from 1: rounds of runs",
     "generation": "a table for cells of text: " + ", ".join(StudyGeneration.__struct_fields__),
     "generation.prompt": "whole numbers from 1: tokens of a prompt",
-    "generation.tokens": "whole numbers from 2: tokens behind it",
+    "generation.tokens": "whole numbers from 2: generated tokens",
     "limits.interval": "a relative width between 0 and 1, such as 0.02",
     "limits.seconds": "seconds of racing per cell, more than 0",
     "limits.cell_seconds": "seconds, more than 0",
@@ -311,7 +311,7 @@ class _Reader:
 
 
 def _misses(name: str, mode: Any, device: Device, ranks: int) -> GolowError | None:
-    """Why the level cannot run in this mode and so many ranks on this device; None if it can."""
+    """Return why the level cannot run in this mode and number of ranks on this device, or None."""
     try:
         ladder.choose(name, mode, device, ranks)
     except GolowError as error:

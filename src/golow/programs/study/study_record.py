@@ -63,7 +63,7 @@ class StudyLoad(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class StudyGeneration(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Levels that generate text: each cell is a `golow generate` of its batch, at one of these
-    numbers of tokens in a prompt, and of tokens behind it."""
+    numbers of tokens in a prompt, and of generated tokens."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]

@@ -180,7 +180,7 @@ def _require_last_batch(module: nn.Module, plan: TrainingPlan) -> None:
         sizes = range(plan.batch, 1, -1)
         fitting = (size for size in sizes if last_batch(samples, size, ranks) != 1)
         raise GolowError(
-            f"with a batch of {plan.batch}{' a rank' if ranks > 1 else ''}, an epoch of {samples} "
-            "samples has a batch of one, which batch norm cannot train on",
+            f"with a batch of {plan.batch}{' per rank' if ranks > 1 else ''}, an epoch of "
+            f"{samples} samples has a batch of one, which batch norm cannot train on",
             f"use --batch {next(fitting, samples // ranks)}.",
         )

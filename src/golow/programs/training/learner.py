@@ -193,8 +193,8 @@ class Learner:
 
 
 def state_dict(file: Path) -> dict[str, np.ndarray]:
-    """Parameters and buffers in a worker's state, of several ranks those of rank 0, with the state
-    dict's names."""
+    """Parameters and buffers in a worker's state, those of rank 0 if there are several, with the
+    names of the state dict."""
     state = of_rank(load_file(file), 0)
     named = {name.partition("/"): array for name, array in state.items()}
     return {

@@ -44,7 +44,7 @@ def choose(
     precision: Precision,
     ranks: int = 1,
 ) -> list[ChosenLevel]:
-    """The levels that train, eager first, of several ranks too: it trains for all in one process.
+    """Return the levels that train, eager first: with several ranks it trains all in one process.
     By default those of `DEFAULT_LEVELS` or `DEFAULT_OF_RANKS`, without any whose optional extra is
     not installed."""
     require_device(device, precision, ranks)

@@ -19,7 +19,7 @@ def title(found: Generation) -> str:
     batches = ", ".join(str(case.workload.batch) for case in found.cases)
     rules = ", ".join(sorted({layer.rule for layer in work.source.quantized}))
     parts = [
-        f"{work.model}, {work.tokens} tokens behind {_lengths(work)}",
+        f"{work.model}, {work.tokens} tokens after {_lengths(work)}",
         f"batch {batches}",
         rules or ("float32" if work.precision == "default" else work.precision),
     ]
@@ -113,7 +113,7 @@ def _repeats(case: TextCase) -> bool:
 
 
 def written(case: TextCase) -> list[tuple[str, str]]:
-    """The texts behind the user's prompt, with the levels that wrote each."""
+    """Return the texts after the user's prompt, each with the levels that wrote it."""
     by_text: dict[tuple[int, str], list[str]] = {}
     for run in case.runs:
         if run.written and run.verdict == "match":

@@ -32,7 +32,7 @@ MEASURES = ("check", "first\nms", "token\nms", "tok/s", "roof", "ratio")
 
 
 def grid_table(cells: Sequence[Measured]) -> Table:
-    """Times and tokens a second of every level, with the axes on which cells differ."""
+    """Return times and tokens per second of every level, with the axes on which cells differ."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("level", overflow="fold")
     places = [
@@ -51,7 +51,7 @@ def grid_table(cells: Sequence[Measured]) -> Table:
 
 
 def grid_rows(cells: Sequence[Measured]) -> list[dict[str, Any]]:
-    """The rows of `golow generate` with the threads of their cells."""
+    """Return the rows of `golow generate` with the threads of their cells."""
     return [
         {**row, "threads": found.cases[0].workload.threads}
         for _, found in cells

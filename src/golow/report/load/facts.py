@@ -22,8 +22,8 @@ from golow.programs.load.verdict import Apart, apart_in_turn, pooled, together
 
 
 class Spread(NamedTuple):
-    """A time of requests. percentiles: by share; None where runs did not end. apart: from the first
-    level, by share."""
+    """One of the times of requests. percentiles: by share; None if runs did not end. apart: verdict
+    against the first level, by share."""
 
     percentiles: dict[float, Quoted | None]
     apart: dict[float, Apart]
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens that were generated a second; None if answers are not texts."""
+        """Generated tokens per second; None if answers are not texts."""
         return self.throughput * self.tokens if self.throughput and self.tokens else None
 
 

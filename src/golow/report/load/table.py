@@ -73,7 +73,7 @@ def heading(found: LoadTest) -> str:
         return f"{workload_text(work)}, under load"
     precision = "float32" if work.precision == "default" else work.precision
     return (
-        f"{work.model}, {texts.tokens} tokens behind {_span(texts.prompt)}, {precision}, "
+        f"{work.model}, {texts.tokens} tokens after {_span(texts.prompt)}, {precision}, "
         f"{work.parameters:,} parameters, under load"
     )
 

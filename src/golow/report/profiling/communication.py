@@ -52,7 +52,7 @@ def collectives_table(found: Communication, top: int) -> Table:
 
 
 def _content(one: Collective) -> str:
-    """The layers, or else the number of elements."""
+    """Return the layers if they are known, otherwise the number of elements."""
     if one.layers:
         first, *others = one.layers
         return f"{first} to {others[-1]}" if others else first

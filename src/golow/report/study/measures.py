@@ -123,7 +123,7 @@ def _ratio(row: StudyRow) -> Value | None:
 
 
 def baselines_text(rows: Iterable[StudyRow]) -> str:
-    """The level that ratios are over: ``eager``, of several ranks ``ddp``."""
+    """Baseline of ratios: ``eager``, or ``ddp`` for several ranks."""
     return " or ".join(dict.fromkeys(baseline(row.ranks) for row in rows)) or BASELINE
 
 

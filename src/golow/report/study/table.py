@@ -190,7 +190,7 @@ def cell_text(cell: Cell) -> str:
     if cell.precision != "default":
         parts.append(cell.precision)
     if cell.generation is not None:
-        parts.append(f"{cell.generation.tokens} tokens behind {cell.generation.prompt}")
+        parts.append(f"{cell.generation.tokens} tokens after {cell.generation.prompt}")
     if cell.threads is not None:
         parts.append(f"{cell.threads} thread{'s' if cell.threads > 1 else ''}")
     if cell.ranks > 1:

@@ -1,4 +1,4 @@
-"""A text model whose caches are arguments and results, for runtimes that keep them as state."""
+"""Text models whose caches are inputs and outputs, for runtimes that keep them as state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from golow.workload.generation.huggingface_step import Call
 
 
 class JoinedCache(nn.Module):
-    """Keys and values of a layer, joined to those that it was given."""
+    """Keys and values of a layer, appended to the earlier ones that it is given."""
 
     keys: Tensor
     values: Tensor
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, position: Tensor) -> Tensor:
-        """Attention of new tokens to all before them and to themselves, as `KeyValueCache`."""
+        """Attend from new tokens to earlier ones and themselves, as `KeyValueCache` does."""
         self.keys = torch.cat([self.keys, key], 2)
         self.values = torch.cat([self.values, value], 2)
         places = torch.arange(self.keys.shape[2], device=key.device)
@@ -31,22 +31,23 @@ class JoinedCache(nn.Module):
 
 
 class CarriedCaches(nn.Module):
-    """Inputs: tokens int64 [batch, count]; how many came before, int64 [1]; which text of the batch
-    each one continues, int32 [batch]; keys and values of each layer, float [batch, heads, before,
-    size]. Outputs: logits [batch, vocabulary], and keys and values with the new ones.
+    """Inputs: tokens int64 [batch, count]; the number of earlier tokens, int64 [1]; the text of the
+    batch that each row continues, int32 [batch]; keys and values of each layer, float [batch,
+    heads, before, size]. Outputs: logits [batch, vocabulary], and keys and values including the new
+    ones.
 
-    The choice of texts is the one of a beam search: OpenVINO recognises a cache by it.
+    The choice of texts is that of a beam search: OpenVINO recognises a cache by it.
     """
 
     def forward(self, tokens: Tensor, before: Tensor, texts: Tensor, *past: Tensor) -> Any:
-        """The logits of the next token, and the caches."""
+        """Return the logits of the next token, and the caches."""
         logits, present = self.step(tokens, before, [item.index_select(0, texts) for item in past])
         return (logits, *present)
 
     def step(
         self, tokens: Tensor, before: Tensor, past: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run it with the caches of the texts that continue."""
+        """Run the model with the caches of the texts that continue."""
         raise NotImplementedError
 
     def shapes(self) -> list[tuple[int, int]]:
@@ -81,7 +82,7 @@ class CarriedGpt2(CarriedCaches):
 
 class CarriedHuggingFace(CarriedCaches):
     """A causal model of transformers, with its dynamic cache. A layer with a sliding window keeps
-    all tokens, and its mask hides the others."""
+    all tokens; its mask hides those outside the window."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class CarriedHuggingFace(CarriedCaches):
         cache.layers = [DynamicLayer() for _ in cache.layers]
         for layer, keys, values in zip(cache.layers, past[::2], past[1::2], strict=False):
             layer.lazy_initialization(keys, values)
-            layer.keys, layer.values = keys, values  # `update` would join them to nothing
+            layer.keys, layer.values = keys, values  # `update` would append them to nothing
         return cache
 
     def step(

@@ -1,5 +1,5 @@
-"""A static cache of transformers whose texts may each have a position of their own. Importing this
-imports transformers."""
+"""Static cache of transformers in which each text may have its own position. Importing this imports
+transformers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from golow.models.key_value_cache import seen_rows, write_rows
 
 
 class RowsLayer(StaticLayer):  # type: ignore[misc]
-    """A layer's cache. rows: where each text's new tokens belong, int64 [batch, count]; None where
-    all texts go on behind as many tokens, as transformers has it."""
+    """Cache of a layer. rows: positions of each text's new tokens, int64 [batch, count]; None if
+    all texts have the same position, as in transformers."""
 
     rows: Tensor | None = None
 
     def update(self, key: Tensor, value: Tensor, *rest: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        """Write the rows of new tokens, and return the keys and values of all."""
+        """Write the rows of the new tokens, and return all keys and values."""
         if self.rows is None:
             found: tuple[Tensor, Tensor] = super().update(key, value, *rest, **named)
             return found
@@ -30,8 +30,8 @@ class RowsLayer(StaticLayer):  # type: ignore[misc]
 
 
 def static_cache(config: Any, longest: int) -> StaticCache:
-    """Return a cache for texts of up to so many tokens. A layer with a sliding window keeps all of
-    them, and its mask hides the others."""
+    """Return a cache for texts of up to this many tokens. A layer with a sliding window keeps all
+    of them; its mask hides those outside the window."""
     cache = StaticCache(config=config, max_cache_len=longest)
     cache.layers = [RowsLayer(max_cache_len=longest) for _ in cache.layers]
     return cache
@@ -40,8 +40,8 @@ def static_cache(config: Any, longest: int) -> StaticCache:
 def masks_of(
     config: Any, rows: Tensor, longest: int, dtype: torch.dtype
 ) -> Tensor | dict[str, Tensor]:
-    """Return which keys each token sees, [batch, 1, count, longest], in the form in which a model
-    of this configuration takes masks: one, or one for each kind of layer; truth values, or what
+    """Return which keys each token sees, [batch, 1, count, longest], in the form that a model of
+    this configuration accepts: one mask, or one per kind of layer; of bool, or of the values that
     its own attention adds to scores, in their dtype."""
     seen, window = seen_rows(rows, longest), getattr(config, "sliding_window", None)
     masks = {"full_attention": seen}

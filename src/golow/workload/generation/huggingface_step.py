@@ -64,7 +64,7 @@ class HuggingFaceStep(nn.Module):
                     self.register_buffer(f"{name}_{place}", getattr(layer, name))
 
     def _apply(self, function: Any, recurse: bool = True) -> HuggingFaceStep:
-        """Let the cache follow where the buffers go, as by ``to`` and ``double``."""
+        """Let the cache follow the buffers, for example in ``to`` and ``double``."""
         super()._apply(function, recurse)  # type: ignore[no-untyped-call]
         for place, layer in enumerate(self._cache.layers):
             for name in ("keys", "values", "cumulative_length"):
@@ -88,8 +88,8 @@ class HuggingFaceGrowing:
         return self._first(tokens)
 
     def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
-        """Logits after texts of different lengths, padded before them as tokenizers do, under an
-        attention mask and with position ids."""
+        """Return logits after texts of different lengths, left-padded as tokenizers do, with an
+        attention mask and position ids."""
         tokens, self._behind = left_padded(texts)
         return self._first(tokens)
 
@@ -111,16 +111,16 @@ class HuggingFaceGrowing:
 
 
 def left_padded(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return texts of different lengths as [batch, most], with zeros before the shorter ones, and
-    how many zeros each has, [batch, 1]."""
+    """Return texts of different lengths as [batch, most], the shorter ones left-padded with zeros,
+    and the number of zeros of each, [batch, 1]."""
     tokens = pad_sequence(list(texts), batch_first=True, padding_side="left")
     counts = [tokens.shape[1] - len(text) for text in texts]
     return tokens, torch.tensor(counts, device=tokens.device)[:, None]
 
 
 class Call:
-    """Calls a model for the logits of the last token, by the names that its class and the version
-    of transformers have for the arguments."""
+    """Calls a model for the logits of the last token, by the argument names of its class and of the
+    version of transformers."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,5 +1,5 @@
-"""Step modules that take a position for each text, so that texts of different lengths go on side by
-side."""
+"""Step modules that accept a position for each text, so that texts of different lengths can
+continue in one batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from golow.workload.generation.step_modules import device_of
 
-TRIED = 5  # tokens of a text on which a step is tried
-NEAR = 1e-3  # of the largest logit, or so many roundings: another position is farther off
+TRIED = 5  # tokens of the texts on which a step is tried
+NEAR = 1e-3  # of the largest logit, or this many roundings: a wrong position deviates more
 ROUNDINGS = 4
 
 
 def takes_own_positions(step: nn.Module, batch: int, longest: int) -> bool:
-    """Try on short texts if the step takes a position for each text: then one that is a token
-    behind the others has the logits that it has beside texts of its own length."""
+    """Return True if the step accepts a position for each text. Tried on short texts: one that is a
+    token behind the others must have the same logits as among texts of its own length."""
     length = min(TRIED, longest)
     device, draws = device_of(step), torch.Generator().manual_seed(0)
     text = torch.randint(2, (batch, length), generator=draws).to(device)
@@ -36,14 +36,14 @@ def takes_own_positions(step: nn.Module, batch: int, longest: int) -> bool:
                 off = (found - expected).abs().max()
                 if found.shape != expected.shape or not off <= near:
                     return False
-        except Exception:  # of a user's module that is made for one position
+        except Exception:  # of a user's module for a single position
             return False
     return True
 
 
 @contextmanager
 def unchanged(step: nn.Module) -> Iterator[None]:
-    """Give buffers their content back."""
+    """Restore the content of buffers afterwards."""
     kept: dict[str, Tensor] = {name: item.clone() for name, item in step.named_buffers()}
     yield
     for name, item in step.named_buffers():

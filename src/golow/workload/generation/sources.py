@@ -36,7 +36,7 @@ from golow.workload.source import locate
 from golow.workload.trial import require_device
 from golow.workload.weights import fresh_module
 
-TRAINING = "plan.json"  # makes a folder that of a training run
+TRAINING = "plan.json"  # marks the folder of a training run
 
 
 class PreparedText(NamedTuple):
@@ -182,9 +182,10 @@ def _require_own_positions(
 ) -> None:
     if device == "cpu" and takes_own_positions(step, batch, longest):
         return
-    what = "on a GPU" if device == "cuda" else f"by {name}, which takes one position for all"
+    what = "on a GPU" if device == "cuda" else f"by {name}, which takes one position for all texts"
     raise GolowError(
-        f"texts of different lengths are not generated {what}", "give texts of as many tokens."
+        f"texts of different lengths cannot be generated {what}",
+        "give texts with equal numbers of tokens.",
     )
 
 

@@ -114,7 +114,7 @@ def _require_plain_weights(source: ModelSource) -> None:
     if (method := stated.get("quant_method")) in READ_AS_FILES:
         raise GolowError(
             f"the weights of {source.name} are quantised ({method})",
-            "name their file, which golow reads with its scales: --random-weights --weights "
+            "pass their file, which golow reads with its scales: --random-weights --weights "
             "FOLDER/model.safetensors.",
         )
 

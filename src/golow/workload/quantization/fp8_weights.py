@@ -1,4 +1,4 @@
-"""Linear layers with weights in floating point of 8 bits: e4m3, the one with 4 bits of exponent."""
+"""Linear layers with 8-bit floating-point weights: e4m3, with 4 exponent bits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LARGEST = torch.finfo(E4M3).max
 
 
 class Fp8Linear(Quantized):
-    """A linear layer whose weights are numbers of e4m3.
+    """A linear layer with e4m3 weights.
 
     weight: uint8 [outputs, groups, group], the bits of each number. output_scale: [outputs, groups,
-    1]. values: [256], the number of each pattern of bits, so that levels that know no such type
-    read it from a table.
+    1]. values: [256], the number for each bit pattern, a table for levels that do not support the
+    type.
     """
 
     values: Tensor
@@ -32,7 +32,7 @@ class Fp8Linear(Quantized):
         )
         self.output_scale = scale[:, None, None].repeat(1, inputs // group, 1)
         every = torch.arange(256, dtype=torch.uint8).view(E4M3).to(scale)
-        # Two patterns are no number; no weight has them.
+        # Two patterns are NaN; no weight has them.
         self.register_buffer("values", every.nan_to_num(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,10 +42,10 @@ class Fp8Linear(Quantized):
 
     @torch.no_grad()
     def take(self, weight: Tensor) -> None:
-        """Take the numbers of a weight [outputs, inputs], whose largest becomes e4m3's largest."""
+        """Set the numbers from a weight [outputs, inputs], whose largest becomes e4m3's largest."""
         wide = weight.double().reshape(self.weight.shape)
         largest = wide.abs().amax(2, keepdim=True)
-        # A group of zeros has any scale.
+        # Any scale is right for a group of zeros.
         scale = torch.where(largest > 0, largest / LARGEST, 1.0).float()
         self.weight.copy_((wide / scale).float().to(E4M3).view(torch.uint8))
         self.output_scale.copy_(scale)

@@ -1,4 +1,4 @@
-"""Linear layers with weights of 4 bits, in groups of inputs with a scale each."""
+"""Linear layers with 4-bit weights, in groups of inputs with one scale each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class Int4Linear(Quantized):
 
     weight: uint8 [outputs, groups, group / 2], two numbers plus 8 in a byte: one of the first half
     of the group in the low four bits, one of the second half in the high ones. output_scale:
-    [outputs, groups, 1]. The numbers become float32 by plain arithmetic, for levels that know no
-    numbers of 4 bits. zero: [outputs, groups, 1], what is taken from the numbers of a byte in place
-    of 8, if the rule has zeros. order: [inputs], which input is the first of the first group and so
-    on, if the rule is ordered.
+    [outputs, groups, 1]. The numbers become float32 by plain arithmetic, for levels without 4-bit
+    types. zero: [outputs, groups, 1], subtracted from the numbers of a byte instead of 8, if the
+    rule has zeros. order: [inputs], the inputs in the order of groups, if the rule is ordered.
     """
 
     zero: Tensor | None

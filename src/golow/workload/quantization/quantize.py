@@ -110,7 +110,7 @@ def _layers(module: nn.Module, rule: QuantizationRule, group: int) -> Iterator[t
 
 
 def _not_by(rule: QuantizationRule, layer: nn.Module, group: int) -> str:
-    """Why this rule cannot quantise a layer that others can."""
+    """Return why this rule cannot quantise a layer that other rules can."""
     if rule not in LINEAR:
         return ""
     if not isinstance(layer, nn.Linear):

@@ -1,5 +1,5 @@
 """The file of a quantised network: the state dict as safetensors, with the rule in its metadata, or
-a checkpoint of somebody else's quantiser.
+a checkpoint that another tool quantised.
 
 ``--weights`` takes it where it takes any state dict: the model is then the quantised network.
 """
@@ -57,8 +57,8 @@ def read_quantized(file: Path) -> QuantizedNetwork | None:
 
 
 def with_quantized_layers(source: ModelSource, weights: str | Path | None) -> ModelSource:
-    """The source of the quantised network, if the file of weights holds one, whoever quantised
-    it."""
+    """Return the source of the quantised network, if the file of weights contains one, from golow
+    or another tool."""
     return (
         source
         if weights is None
@@ -67,7 +67,7 @@ def with_quantized_layers(source: ModelSource, weights: str | Path | None) -> Mo
 
 
 def rules_in(file: Path) -> tuple[QuantizedLayer, ...]:
-    """The rules of the quantised layers in a file of weights; none for a network that is not
+    """Return the rules of the quantised layers in a file of weights; none for a network that is not
     quantised. Raises `GolowError` for a file that cannot be read."""
     network = read_quantized(file)
     if network is not None:

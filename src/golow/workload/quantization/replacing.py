@@ -33,7 +33,7 @@ def quantized_form(original: nn.Module, rule: QuantizedLayer) -> Quantized | Non
 
 
 def found_form(original: nn.Module, rule: QuantizedLayer) -> Quantized:
-    """The layer's quantised form, without numbers, which it must have."""
+    """Return the layer's quantised form, without numbers. The layer must have one."""
     form = quantized_form(original, rule)
     if form is None:
         raise TypeError(f"{rule.path}, a {type(original).__name__}, has no form of {rule.rule}")
@@ -60,7 +60,7 @@ def as_quantized(module: nn.Module, layers: Sequence[QuantizedLayer]) -> nn.Modu
 
 
 def with_rules_of(source: ModelSource, module: nn.Module) -> ModelSource:
-    """The source of a module, with the rules of its quantised layers, whoever quantised them."""
+    """Return the source of a module, with the rules of layers that any tool quantised."""
     rules = tuple(
         msgspec.structs.replace(layer.rule, path=path)
         for path, layer in module.named_modules()

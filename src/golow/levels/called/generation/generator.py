@@ -303,13 +303,13 @@ class Generator(Uncopied):
         if len(texts.lengths) != self.batch or not texts.lengths[0]:
             raise GolowError(
                 f"the tokens are {list(texts.ids.shape)}, not [{self.batch}, count]",
-                "give a token or more of each text, or compile with another batch in Generation.",
+                "give each text at least one token, or compile with another batch in Generation.",
             )
         if not texts.alike and not self._parts.form.own:
             raise GolowError(
-                f"the texts have {min(texts.lengths)} to {max(texts.lengths)} tokens, and "
+                f"the texts have {min(texts.lengths)} to {max(texts.lengths)} tokens, but "
                 f"{self.name} at {self._parts.level} takes one position for all",
-                "give texts of one length, or compile with batch=1 and give one after the other.",
+                "give texts of equal length, or compile with batch=1 and give one after the other.",
             )
         behind = self._behind[:, 0].tolist() if self._differ else [0] * self.batch
         read = max(count - late for count, late in zip(texts.lengths, behind, strict=True))

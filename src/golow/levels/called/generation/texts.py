@@ -1,4 +1,4 @@
-"""Texts as a user gives them to a compiled model, of one length or of different ones."""
+"""Texts as users pass them to a compiled model, of equal or different lengths."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Ids = Tensor | Sequence[Tensor]
 
 
 class Texts(NamedTuple):
-    """ids: int64 [batch, most], of shorter texts with zeros behind them. lengths: of each text."""
+    """ids: int64 [batch, most], shorter texts right-padded with zeros. lengths: of each text."""
 
     ids: Tensor
     lengths: tuple[int, ...]
 
     @property
     def alike(self) -> bool:
-        """True if all have as many tokens."""
+        """True if all have the same number of tokens."""
         return len(set(self.lengths)) <= 1
 
 
 def texts_of(ids: Ids, attention_mask: Tensor | None, device: torch.device) -> Texts:
-    """Return the texts of [batch, count] ids, of such ids whose mask is zero on padding at one end,
-    or of a list of 1-D ids. Raises `GolowError` for anything else."""
+    """Return the texts of ids [batch, count], without the padding at one end if there is a mask, or
+    of a list of 1-D ids. Raises `GolowError` for anything else."""
     if isinstance(ids, Tensor):
         _require_ids([ids], 2, device)
         if attention_mask is None:
@@ -35,7 +35,8 @@ def texts_of(ids: Ids, attention_mask: Tensor | None, device: torch.device) -> T
         return _joined(_unpadded(ids, attention_mask))
     if attention_mask is not None:
         raise GolowError(
-            "attention_mask does not go with a list of texts", "leave it out: each has its length."
+            "attention_mask does not go with a list of texts",
+            "leave it out: each has its own length.",
         )
     texts = list(ids)
     _require_ids(texts, 1, device)
@@ -46,7 +47,7 @@ def _require_ids(tensors: Sequence[Tensor], axes: int, device: torch.device) -> 
     for item in tensors:
         if not isinstance(item, Tensor):
             raise GolowError(
-                f"a text is {type(item).__name__}", "give each as an int64 tensor of its tokens."
+                f"a text is {type(item).__name__}", "give each text as an int64 tensor of tokens."
             )
         if item.dtype != torch.int64 or item.device != device:
             raise GolowError(
@@ -55,8 +56,8 @@ def _require_ids(tensors: Sequence[Tensor], axes: int, device: torch.device) -> 
             )
         if item.dim() != axes:
             raise GolowError(
-                f"the tokens are {list(item.shape)}",
-                "give [batch, count], or a list of texts of one axis each.",
+                f"the tokens have the shape {list(item.shape)}",
+                "give [batch, count], or a list of one-dimensional texts.",
             )
 
 
@@ -64,7 +65,7 @@ def _unpadded(ids: Tensor, mask: Tensor) -> list[Tensor]:
     if not isinstance(mask, Tensor) or mask.shape != ids.shape:
         shape = list(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise GolowError(
-            f"attention_mask is {shape}, and the tokens are {list(ids.shape)}",
+            f"attention_mask is {shape}, but the tokens are {list(ids.shape)}",
             "give one number for each token: 1, or 0 for padding.",
         )
     kept = mask.to(ids.device) != 0
@@ -82,6 +83,6 @@ def _joined(texts: Sequence[Tensor]) -> Texts:
     empty = next((k for k, text in enumerate(texts) if not len(text)), None)
     if empty is not None or not texts:
         words = "there is no text" if empty is None else f"text {empty} has no token"
-        raise GolowError(words, "give each text one token or more.")
+        raise GolowError(words, "give each text at least one token.")
     ids = torch.nn.utils.rnn.pad_sequence(list(texts), batch_first=True)
     return Texts(ids, tuple(map(len, texts)))

@@ -1,1 +1,1 @@
-"""Networks that others quantised, as golow's quantised layers with their numbers and scales."""
+"""Networks quantised by other tools, as golow's layers with the same numbers and scales."""

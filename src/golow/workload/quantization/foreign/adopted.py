@@ -1,4 +1,4 @@
-"""A module that others have quantised, as golow's: torchao's weights, or a graph of PT2E."""
+"""Modules quantised by other tools, in golow's form: torchao weights, or a PT2E graph."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from golow.workload.quantization.replacing import found_form, replace_layer
 
 
 def adopted(module: nn.Module) -> nn.Module:
-    """The module, or where others have quantised a copy with golow's layers. Raises `GolowError`
-    for layers that no rule of golow's expresses."""
+    """Return the module, or a copy with golow's layers if another tool has quantised it. Raises
+    `GolowError` for layers that none of golow's rules expresses."""
     if not has_torchaos(module) and not any(_graphs_of_pt2e(module)):
         return module
     own = copy.deepcopy(module)
@@ -39,7 +39,7 @@ def _graphs_of_pt2e(module: nn.Module) -> Iterator[GraphModule]:
 
 
 def _filled(original: nn.Module, layer: ForeignLayer) -> nn.Module:
-    """Golow's layer with its numbers."""
+    """Return golow's layer with the numbers filled in."""
     outputs, inputs = original.get_parameter("weight").shape
     made = found_form(nn.Linear(inputs, outputs, bias=False), layer.rule)
     made.bias = original._parameters["bias"]

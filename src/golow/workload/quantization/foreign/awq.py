@@ -1,8 +1,8 @@
-"""Layers in the layout of AWQ (``gemm``): weights of 4 bits, eight outputs of one input in a word.
+"""Layers in AWQ's layout (``gemm``): 4-bit weights, eight outputs of one input in a word.
 
 qweight: int32 [inputs, outputs / 8]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
-outputs]. From the lowest four bits a word has its outputs 0, 2, 4, 6, 1, 3, 5, 7. A weight is its
-scale times the difference of its number and its zero.
+outputs]. Starting from the lowest four bits, a word holds outputs 0, 2, 4, 6, 1, 3, 5, 7. A weight
+is its scale times the difference between its number and its zero point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def awq_layer(path: str, given: Mapping[str, Tensor]) -> ForeignLayer:
-    """The layer. Raises `GolowError` for inputs that are not groups of one even size."""
+    """Return the layer. Raises `GolowError` for inputs that are not groups of one even size."""
     words, scales = given["qweight"], given["scales"]
     inputs, groups = words.shape[0], scales.shape[0]
     group = inputs // groups

@@ -1,5 +1,5 @@
-"""Checkpoints of Hugging Face's hub in GPTQ's, AWQ's and fp8's layout: safetensors files whose
-tensors are called by the layer that they belong to."""
+"""Checkpoints in the GPTQ, AWQ and fp8 layouts of Hugging Face's hub: safetensors files whose
+tensors are named after their layers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ CONFIGURATIONS = ("config.json", "quantize_config.json")
 
 
 class Stated(NamedTuple):
-    """Facts that the tensors do not show, from the configuration beside them. form: of GPTQ. block:
-    outputs and inputs that share a scale of fp8."""
+    """Facts that the tensors do not show, from the configuration beside them. form: the GPTQ
+    format. block: numbers of outputs and inputs that share an fp8 scale."""
 
     form: str = ""
     block: tuple[int, int] = (128, 128)
 
 
 def foreign_rules(file: Path) -> tuple[QuantizedLayer, ...]:
-    """The rules of the layers that others have quantised in this file; none if it has no such
-    layers. Raises `GolowError` for a file that cannot be read, and for layers that no rule of
-    golow's expresses."""
+    """Return the rules of the layers that another tool has quantised in this file; none if it has
+    no such layers. Raises `GolowError` for a file that cannot be read, and for layers that none of
+    golow's rules expresses."""
     require_file(file)
     try:
         with safe_open(file, framework="numpy") as opened:
@@ -49,7 +49,7 @@ def foreign_rules(file: Path) -> tuple[QuantizedLayer, ...]:
 
 
 def in_golows_form(state: Mapping[str, Tensor], stated: Stated) -> dict[str, Tensor]:
-    """The state dict with golow's tensors in the place of those of such layers."""
+    """Return the state dict with the tensors of such layers replaced by golow's."""
     found = dict(state)
     for layer in _layers(state, stated):
         for part in (*WORDS, *OF_FP8):
@@ -59,7 +59,7 @@ def in_golows_form(state: Mapping[str, Tensor], stated: Stated) -> dict[str, Ten
 
 
 def stated_beside(file: Path) -> Stated:
-    """The facts of the configuration in the folder of a checkpoint, as far as there is one."""
+    """Return the facts from the configuration in the folder of a checkpoint, if there is one."""
     for name in CONFIGURATIONS:
         if (place := file.with_name(name)).is_file():
             whole = read_json(place, dict[str, Any])
@@ -81,8 +81,8 @@ def _layers(state: Mapping[str, Tensor], stated: Stated) -> Iterator[ForeignLaye
 
 
 def _parts_beside(name: str, narrow: bool) -> tuple[str, ...]:
-    """The parts of a layer that others have quantised, if this is the tensor by which it is known;
-    otherwise none. narrow: whether the tensor is floating point of 8 bits."""
+    """Return the parts of a foreign quantised layer, if this is the tensor that identifies it;
+    otherwise none. narrow: whether the tensor is 8-bit floating point."""
     part = name.rpartition(".")[2]
     if part == "weight" and narrow:
         return OF_FP8
@@ -100,4 +100,4 @@ def _layer(path: str, given: Mapping[str, Tensor], stated: Stated) -> ForeignLay
     if 8 * columns == outputs:
         return awq_layer(path, given)
     shape = "x".join(map(str, given["qweight"].shape))
-    raise refused(path, f"qweight {shape} is no layout that golow knows of {outputs} outputs")
+    raise refused(path, f"qweight {shape} is no layout that golow knows for {outputs} outputs")

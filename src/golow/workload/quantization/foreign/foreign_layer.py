@@ -1,4 +1,4 @@
-"""A layer that others have quantised, in golow's form."""
+"""Layers quantised by another tool, in golow's form."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from golow.records.quantization import QuantizedLayer
 
 class ForeignLayer(NamedTuple):
     """A layer's rule, and a function that converts its tensors, by their names in golow's layer.
-    The rule comes first and cheaply: a module is built by it before there are weights."""
+    The rule is separate and cheap, because a module is built from it before there are weights."""
 
     rule: QuantizedLayer
     tensors: Callable[[], Mapping[str, Tensor]]
 
 
 def refused(path: str, reason: str, hint: str = "") -> GolowError:
-    """The error for a layer that no rule of golow's expresses exactly."""
+    """Return the error for a layer that none of golow's rules expresses exactly."""
     return GolowError(
         f"the layer {path} cannot be read as it is: {reason}",
         hint
-        or "golow reads foreign layers exactly or not at all: quantise the original with golow.",
+        or "golow reads only layers that it represents exactly: quantise the original with golow.",
     )

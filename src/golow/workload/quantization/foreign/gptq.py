@@ -1,9 +1,9 @@
-"""Layers in the layout of GPTQ: weights of 4 bits, eight inputs of one output in a word.
+"""Layers in GPTQ's layout: 4-bit weights, eight inputs of one output in a word.
 
 qweight: int32 [inputs / 8, outputs], the first input in the lowest four bits. scales: [groups,
-outputs]. qzeros: int32 [groups, outputs / 8], the number that stands for zero less one, with
-wrap-around; in the later format, ``gptq_v2``, the number itself. g_idx: [inputs], the group of each
-input. A weight is its scale times the difference of its number and its zero.
+outputs]. qzeros: int32 [groups, outputs / 8], the zero points minus one, with wrap-around; in the
+later format, ``gptq_v2``, the zero points. g_idx: [inputs], the group of each input. A weight is
+its scale times the difference between its number and its zero point.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LATER = "gptq_v2"
 
 
 def gptq_layer(path: str, given: Mapping[str, Tensor], form: str) -> ForeignLayer:
-    """The layer. form: the format that the checkpoint's configuration states, if there is one.
+    """Return the layer. form: the format that the checkpoint's configuration states, if any.
     Raises `GolowError` for widths other than 4 bits, and for groups of different sizes."""
     words, scales = given["qweight"], given["scales"]
     groups, outputs = scales.shape
     bits = 32 * given["qzeros"].shape[1] / outputs
     if bits != 4:
-        raise refused(path, f"its weights have {bits:g} bits, and of GPTQ golow reads 4")
+        raise refused(path, f"its weights have {bits:g} bits, and golow reads only 4-bit GPTQ")
     inputs = 8 * words.shape[0]
     zeros = _zeros(path, given["qzeros"], form)
     order = _order(path, given.get("g_idx"), groups, inputs)
@@ -44,14 +44,14 @@ def gptq_layer(path: str, given: Mapping[str, Tensor], form: str) -> ForeignLaye
 
 
 def _zeros(path: str, words: Tensor, form: str) -> Tensor | None:
-    """Number that stands for zero in each group, [groups, outputs]; None if it is 8 in all."""
+    """Return the zero point of each group, [groups, outputs]; None if all are 8."""
     stored = numbers_of(words)
     if form == LATER:
         zeros = stored
     elif bool((stored == MIDDLE).all()):
         raise refused(
             path,
-            "all its zeros are stored as 8, which is 8 in the format gptq_v2 and 9 in gptq",
+            "all its zero points are stored as 8: that is 8 in the format gptq_v2 and 9 in gptq",
             "put the checkpoint's config.json, which states checkpoint_format, beside the file.",
         )
     else:
@@ -60,7 +60,7 @@ def _zeros(path: str, words: Tensor, form: str) -> Tensor | None:
 
 
 def _order(path: str, group_of: Tensor | None, groups: int, inputs: int) -> Tensor | None:
-    """The inputs group by group; None if they are in this order anyway."""
+    """Return the order of inputs by group; None if they are in this order already."""
     group = inputs // groups
     if group * groups != inputs or group % 2:
         raise refused(path, f"its {inputs} inputs are not {groups} groups of one even size")

@@ -1,10 +1,9 @@
-"""Graphs of PT2E, PyTorch's quantisation of exported programs: golow's layers in their place.
+"""Conversion of graphs of PT2E, PyTorch's quantisation of exported programs, to golow's layers.
 
-Such a graph has calls that round a tensor to whole numbers and calls that take these back to
-floating point (``quantized_decomposed``), around layers that compute in floating point. A
-convolution or linear layer with both its inputs taken back becomes a quantised layer of golow's
-with the same numbers and scales. A pair of calls that no layer takes in becomes a module that
-rounds.
+Such a graph has calls that quantise a tensor to integers and calls that dequantise it
+(``quantized_decomposed``), around layers that compute in floating point. A convolution or linear
+layer whose two inputs are dequantised becomes golow's quantised layer with the same numbers and
+scales. A pair of calls that belongs to no such layer becomes a module that rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ LAYERS = (torch.ops.aten.conv2d.default, torch.ops.aten.linear.default)
 
 
 class RoundedValues(Rounding):
-    """Values on the grid of a scale: rounded to whole numbers and multiplied back."""
+    """Rounds values to integer multiples of a scale."""
 
     output_scale: Tensor
 
@@ -46,7 +45,7 @@ class RoundedValues(Rounding):
 
 
 class Pair(NamedTuple):
-    """A tensor that is rounded and taken back. rounded: the call that rounds it."""
+    """A tensor that is quantised and dequantised. rounded: the call that quantises it."""
 
     source: Node
     rounded: Node
@@ -54,15 +53,14 @@ class Pair(NamedTuple):
     limits: tuple[int, int]
 
     def rule(self, path: str) -> QuantizedLayer:
-        """The rule of what reads it."""
+        """Return the rule of the layer that reads it."""
         return QuantizedLayer(
             path=path, rule="int8", signed=self.limits[0] < 0, limits=_unusual(self.limits)
         )
 
 
 def to_golows_layers(module: GraphModule) -> None:
-    """Change the graph in place. Raises `GolowError` for calls of PT2E that golow cannot
-    express."""
+    """Change the graph in place. Raises `GolowError` for PT2E calls that golow cannot express."""
     first: dict[Node, str] = {}
     for node in list(module.graph.nodes):
         if node.op == "call_function" and node.target in LAYERS:
@@ -84,15 +82,15 @@ def _require_none_left(module: GraphModule) -> None:
         if getattr(node.target, "namespace", "") == CALLS.name:
             readers = ", ".join(sorted({str(reader.target) for reader in node.users}))
             raise GolowError(
-                f"the graph has {node.target} for {readers}, which golow does not read there",
-                "golow reads static PT2E with folded weights: int8, symmetric, of conv2d and "
+                f"the graph has {node.target} for {readers}, which golow does not support there",
+                "golow reads static PT2E with folded weights: symmetric int8, for conv2d and "
                 "linear.",
             )
 
 
 def _replace_layer(module: GraphModule, node: Node, first: dict[Node, str]) -> None:
-    """Replace a layer that has whole numbers as its weight. first: the first layer that reads what
-    a call rounds."""
+    """Replace a layer whose weight is quantised. first: the first layer that reads the result of
+    each rounding call."""
     given: tuple[Any, ...] = (*node.args, None)
     x, weight, bias, *geometry = given[: max(3, len(node.args))]
     found, added = _weight(module, weight), _tensor(module, bias)
@@ -115,7 +113,7 @@ def _replace_layer(module: GraphModule, node: Node, first: dict[Node, str]) -> N
 
 
 def _original(numbers: Tensor, geometry: list[Any]) -> nn.Conv2d | nn.Linear:
-    """A layer of the shape and settings, whose weights do not matter."""
+    """Return a layer with this shape and these settings; its weights do not matter."""
     outputs, inputs, *kernel = numbers.shape
     if not kernel:
         return nn.Linear(inputs, outputs, bias=False)
@@ -134,7 +132,7 @@ def _two(given: Any) -> tuple[int, int]:
 
 
 def _pair(node: object) -> Pair | None:
-    """The pair of calls whose end a node is."""
+    """Return the pair of calls that ends at a node."""
     if not isinstance(node, Node) or node.target is not TAKE_BACK:
         return None
     rounded, *settings = tuple[Any, ...](node.args)
@@ -148,8 +146,8 @@ def _pair(node: object) -> Pair | None:
 
 
 def _weight(module: GraphModule, node: object) -> tuple[Tensor, Tensor] | None:
-    """The whole numbers of a weight and its scale for each output, in float64; None for a weight
-    that is not quantised, or otherwise than golow's are."""
+    """Return the integers of a weight and its scale for each output, in float64; None for a weight
+    that is not quantised, or not in golow's way."""
     if not isinstance(node, Node) or node.target not in (TAKE_BACK, TAKE_BACK_CHANNELS):
         return None
     numbers = _tensor(module, node.args[0])
@@ -166,7 +164,7 @@ def _weight(module: GraphModule, node: object) -> tuple[Tensor, Tensor] | None:
 
 
 def _tensor(module: GraphModule, node: object) -> Tensor | None:
-    """The tensor that a node takes from the module."""
+    """Return the tensor that a node gets from the module."""
     if not isinstance(node, Node) or node.op != "get_attr":
         return None
     found = operator.attrgetter(str(node.target))(module)
@@ -174,7 +172,7 @@ def _tensor(module: GraphModule, node: object) -> Tensor | None:
 
 
 def _put(module: GraphModule, node: Node, path: str, layer: nn.Module, source: Node) -> None:
-    """Let a layer of this source compute what the node did."""
+    """Replace the node by a layer that is applied to this source."""
     module.add_submodule(path, layer.eval())
     with module.graph.inserting_before(node):
         made = module.graph.call_module(path, (source,))
@@ -184,12 +182,12 @@ def _put(module: GraphModule, node: Node, path: str, layer: nn.Module, source: N
 
 
 def _unusual(limits: tuple[int, int]) -> tuple[int, int] | None:
-    """The limits, unless golow's rule has them anyway."""
+    """Return the limits, unless they are those of golow's rule."""
     return None if limits in ((-128, 127), (0, 255)) else limits
 
 
 def _forget_unread(module: GraphModule) -> None:
-    """Delete tensors and layers that the graph reads no longer."""
+    """Delete tensors and layers that the graph no longer reads."""
     module.delete_all_unused_submodules()
     read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
     for place, holder in list(module.named_modules()):

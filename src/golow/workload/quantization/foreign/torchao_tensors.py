@@ -1,7 +1,7 @@
-"""Linear layers whose weights are tensors of torchao: golow's layers with the same numbers.
+"""Conversion of linear layers with torchao weights to golow's layers with the same numbers.
 
-torchao keeps a quantised weight as a subclass of `torch.Tensor` in the place of the parameter, with
-parts of fixed names. golow reads them by these names, so that it need not import torchao.
+torchao replaces the parameter by a subclass of `torch.Tensor` whose parts have fixed names. golow
+reads the parts by these names, so that it need not import torchao.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ LEAST, MOST = -MIDDLE, 15 - MIDDLE
 
 
 def has_torchaos(module: nn.Module) -> bool:
-    """True if a weight is a tensor of torchao's."""
+    """True if any weight is a torchao tensor."""
     return any(_is_torchaos(getattr(layer, "weight", None)) for layer in module.modules())
 
 
 def torchao_layers(module: nn.Module) -> Iterator[ForeignLayer]:
-    """The layers whose weights are torchao's. Raises `GolowError` for weights that no rule of
-    golow's expresses, and for activations that are rounded while the network runs."""
+    """Return the layers with torchao weights. Raises `GolowError` for weights that none of golow's
+    rules expresses, and for activations that are quantised at run time."""
     for path, layer in module.named_modules():
         weight = getattr(layer, "weight", None)
         if _is_torchaos(weight):
             if type(layer) is not nn.Linear:
                 kind = type(layer).__name__
-                raise refused(path, f"it is a {kind}; of torchao golow reads Linear")
+                raise refused(path, f"it is a {kind}; golow reads torchao weights only in Linear")
             yield _layer(path, weight)
 
 
@@ -50,8 +50,8 @@ def _layer(path: str, weight: Any) -> ForeignLayer:
         if getattr(weight, name, None) is not None:
             raise refused(
                 path,
-                "torchao rounds its activations while the network runs, by scales that it finds "
-                "then; golow's are fixed",
+                "torchao rounds its activations with scales that it computes at run time; golow's "
+                "scales are fixed",
                 "use torchao's weight-only configuration, or golow quantize.",
             )
     match kind:
@@ -59,7 +59,7 @@ def _layer(path: str, weight: Any) -> ForeignLayer:
             return _fp8(path, weight)
         case "Int8Tensor" | "IntxUnpackedToInt8Tensor":
             return _whole_numbers(path, weight)
-    raise refused(path, f"its weight is torchao's {kind}", f"of torchao golow reads {READ}.")
+    raise refused(path, f"its weight is torchao's {kind}", f"golow reads {READ}.")
 
 
 def _fp8(path: str, weight: Any) -> ForeignLayer:
@@ -69,7 +69,7 @@ def _fp8(path: str, weight: Any) -> ForeignLayer:
 
 
 def _whole_numbers(path: str, weight: Any) -> ForeignLayer:
-    """8 bits with a scale for each output, or 4 with a scale for each group."""
+    """Return a layer of 8 bits with a scale per output, or of 4 bits with a scale per group."""
     numbers, scale, zeros = weight.qdata, weight.scale, weight.zero_point
     outputs, inputs = numbers.shape
     groups = inputs // weight.block_size[-1]

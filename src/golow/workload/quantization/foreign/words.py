@@ -1,5 +1,5 @@
-"""Numbers of 4 bits in 32-bit words, eight in each, as the layouts of GPTQ and AWQ have them; and
-the layer of golow's that they become."""
+"""4-bit numbers packed into 32-bit words, eight in each, as in the layouts of GPTQ and AWQ, and
+golow's layer for them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MIDDLE = 8
 
 
 def numbers_of(words: Tensor, order: Sequence[int] = EIGHT) -> Tensor:
-    """The numbers of words, int32 [rows, words] -> uint8 [rows, 8 words].
+    """Unpack words, int32 [rows, words] -> uint8 [rows, 8 words].
 
-    order: the place among eight of each number of a word, the one in the lowest four bits first.
+    order: position among eight of each number of a word, starting from the lowest four bits.
     """
     parts = torch.stack([(words >> 4 * place) & 15 for place in EIGHT], dim=2).to(torch.uint8)
     back = sorted(EIGHT, key=lambda place: order[place])
@@ -28,8 +28,9 @@ def numbers_of(words: Tensor, order: Sequence[int] = EIGHT) -> Tensor:
 def int4_tensors(
     numbers: Tensor, scales: Tensor, zeros: Tensor | None, order: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of golow's layer. numbers: uint8 [outputs, inputs]; scales: [groups, outputs];
-    zeros: the same shape, None if all are 8; order: [inputs], None if groups are of neighbours."""
+    """Return the tensors of golow's layer. numbers: uint8 [outputs, inputs]; scales: [groups,
+    outputs]; zeros: the same shape, None if all are 8; order: [inputs], None if groups consist of
+    neighbours."""
     outputs, groups = numbers.shape[0], scales.shape[0]
     placed = numbers if order is None else numbers[:, order]
     found = {

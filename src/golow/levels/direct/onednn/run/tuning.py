@@ -6,8 +6,8 @@ either way, and a change between them costs a reorder. The whole plan is measure
 each uniform layout. The cheapest mixture along the order of execution is computed from this and
 measured too, and the fastest of all wins.
 
-In the same runs a linear layer of inference is computed in three ways, which bear the names of
-layouts (``operators/linear.py``). All leave their rows as they are, so each takes the fastest.
+The same runs compute each linear layer of inference in three ways, named after layouts
+(``operators/linear.py``). None of them changes the layout of rows, so each layer takes the fastest.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 LAYOUTS_FILE = "layouts.json"  # in the cache folder
 
 SECONDS = 0.7  # for measuring a plan
-LEAST, MOST = 4, 60  # turns of every plan
+LEAST, MOST = 4, 60  # turns per plan
 IN_A_TURN = 2  # timed iterations in a turn
-CLEAN_SHARE = 0.01  # share of the time that a plan may wait for a core, as in a race
-TRIES, LIMIT = 2, 8.0  # tries and seconds to find a clean moment; then the cleanest try counts
+CLEAN_SHARE = 0.01  # largest share of the time in which a plan may wait for a core, as in a race
+TRIES, LIMIT = 2, 8.0  # tries and seconds to find a clean moment; otherwise the cleanest try counts
 # Assumed cost of a change of layout: seconds, and bytes per second. It is high, so that noise does
 # not scatter changes over the network. The mixture is measured afterwards.
 CHANGE_SECONDS, CHANGE_BANDWIDTH = 5e-6, 10e9
@@ -51,8 +51,8 @@ Prepare = Callable[["Layouts"], Execution]
 
 
 class Layouts(Record, frozen=True, kw_only=True):
-    """The layout of every convolution and the way of every linear layer, by their positions in the
-    graph, and how they were chosen.
+    """Layout of every convolution and method of every linear layer, by position in the graph, and
+    how they were chosen.
 
     clean: no other process used the cores during the measurement; otherwise the next comparison
     chooses again.
@@ -114,15 +114,15 @@ def convolutions(graph: Graph) -> list[int]:
 
 
 def linear_layers(graph: Graph) -> list[int]:
-    """Return the positions of nodes whose way can be chosen."""
+    """Return the positions of nodes whose method can be chosen."""
     if graph.mode != "infer":
         return []
     return [position for position, node in enumerate(graph.nodes) if node.op == Linear.op()]
 
 
 def cheapest_mixture(graph: Graph, seconds: dict[str, np.ndarray]) -> Positions:
-    """Return the cheapest layout of each convolution and the fastest way of each linear layer, from
-    the seconds of every node in each layout."""
+    """Return the cheapest layout of each convolution and the fastest method of each linear layer,
+    from the seconds of every node in each layout."""
     layers = linear_layers(graph)
     rest = {name: taken.copy() for name, taken in seconds.items()}
     for taken in rest.values():
@@ -218,7 +218,7 @@ def _iterations(execution: Execution, nodes: int) -> Iterator[np.ndarray]:
 @contextmanager
 def _waiting() -> Iterator[list[float]]:
     """Measure the share of the time that this process's threads waited for a core. The yielded list
-    holds it after the block; 0 where the system does not tell, since no later start would know
+    holds it after the block; 0 if the system does not report it, since no later start could know
     more."""
     meter, share = ContentionMeter(os.getpid()), [0.0]
     before, started = meter.read(), time.perf_counter_ns()
