@@ -63,7 +63,7 @@ def test_a_planted_hang_is_found(runner: Runner, tmp_path: Path) -> None:
 def test_a_command_with_a_planted_fault_is_found(runner: Runner, tmp_path: Path) -> None:
     """The same command: first it works, then a function under it fails."""
     command = "import sys, golow.cli\nsys.argv = ['golow', 'show', '.']\ngolow.cli.main()\n"
-    plant = "from golow.programs.comparison import store\nstore.load = None\n"
+    plant = "from golow.report import record_kinds\nrecord_kinds.no_record = None\n"
     case = Case(title="as it is", folder=str(tmp_path), code=command)
     planted = Case(title="planted", folder=str(tmp_path), code=plant + command)
     assert faults(case, runner.run(case)) == []

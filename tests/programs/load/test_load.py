@@ -105,7 +105,7 @@ def test_nothing_is_left_running(tested: golow.LoadTestResult) -> None:
     ("arguments", "said"),
     [
         (("--levels", "eagre", "--rate", "5"), "did you mean eager"),
-        (("--levels", "eager:float64", "--rate", "5"), "cannot be called from a program"),
+        (("--levels", "eager:float64", "--rate", "5"), "cannot be called from your own program"),
         (("--rate", "five"), "--rate five is not a list of numbers"),
         (("--latency", "20"), "--latency 20 is not a time with a unit"),
         (("--latency", "0ms"), "--latency must be above 0"),

@@ -3,9 +3,9 @@ PyTorch's call reads the elements of its window, which are not available in a gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import wraps
 from typing import Any
 
 import torch
@@ -17,13 +17,14 @@ from golow.lower.decompositions.spectra import istft
 def inverse_spectra_in_graph() -> Iterator[None]:
     """Trace ``istft`` to a real signal as arithmetic within the block."""
     plain = torch.istft
-    torch.istft = partial(_istft, plain)
+
+    @wraps(plain)  # Dynamo reads its name
+    def arithmetic(*given: Any, **named: Any) -> Any:
+        found = istft(*given, **named)
+        return plain(*given, **named) if found is NotImplemented else found
+
+    torch.istft = arithmetic
     try:
         yield
     finally:
         torch.istft = plain
-
-
-def _istft(plain: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    found = istft(*given, **named)
-    return plain(*given, **named) if found is NotImplemented else found
