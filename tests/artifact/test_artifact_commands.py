@@ -88,7 +88,14 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
     assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.parametrize("level", ["onnxruntime", "openvino", "aotinductor"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        "onnxruntime",
+        "openvino",
+        pytest.param("aotinductor", marks=pytest.mark.whole_network),
+    ],
+)
 def test_the_model_of_another_runtime_is_kept_and_loads(level: str, tmp_path: Path) -> None:
     pytest.importorskip({"aotinductor": "torch"}.get(level, level))
     out = tmp_path / "kept"

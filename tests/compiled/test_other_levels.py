@@ -72,7 +72,13 @@ def test_every_level_gives_the_modules_output(level: str) -> None:
         assert f.level == level
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param(level, marks=pytest.mark.whole_network if level == "aotinductor" else ())
+        for level in LEVELS
+    ],
+)
 def test_inputs_have_names_and_outputs_a_structure(level: str) -> None:
     torch.manual_seed(0)
     module = Nested().eval()
@@ -109,6 +115,7 @@ def test_it_is_what_pytorch_calls_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole_network
 def test_frozen_code_is_not_that_of_another_module() -> None:
     """PyTorch would reuse what it compiled for the class: not frozen after it was compiled without,
     and nothing at all for a ninth module."""

@@ -280,7 +280,7 @@ def test_a_live_module_is_carried_as_its_code_made_it(tmp_path: Path) -> None:
     [
         (Mixed, "infer", ("torchscript", "onednn")),
         (Mixed, "train", ("torchscript", "libtorch", "onednn")),
-        (DropoutInAttention, "train", ("compile",)),
+        pytest.param(DropoutInAttention, "train", ("compile",), marks=pytest.mark.whole_network),
     ],
 )
 def test_every_level_matches_in_check_and_timed(

@@ -60,6 +60,7 @@ def test_a_rotary_embedding_of_complex_numbers_is_lowered(kept: bool, mode: Mode
 
 
 @pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.usefixtures("forked")
 def test_it_matches_at_onednn() -> None:
     """Where a step reads what the forward pass keeps, and a complex buffer."""

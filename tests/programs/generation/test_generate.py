@@ -21,6 +21,7 @@ from support.places import SUPPORT
 pytestmark = pytest.mark.usefixtures("forked")
 
 MODEL = f"{SUPPORT / 'models' / 'text_models.py'}:varied_gpt2"
+COMPILED = "compile:static"
 SHORT = {"prompt": 6, "tokens": 10, "threads": 1, "seconds": 0.1, "quiet": True}
 
 
@@ -101,19 +102,30 @@ def test_a_step_module_of_golow_is_one_too() -> None:
 @pytest.mark.slow
 def test_a_model_that_was_trained_writes_text_at_every_level(tmp_path: Path) -> None:
     trained = golow.train(
-        MODEL, dataset="text", sequence=64, epochs=1, batch=256, levels=["eager"],
+        MODEL, dataset="text", sequence=64, epochs=1, batch=64, levels=["eager"],
         optimizer=golow.Optimizer("adam", learning_rate=3e-3), threads=1, quiet=True,
         out=tmp_path / "runs",
     )  # fmt: skip
     assert trained.training.runs
     (folder,) = (tmp_path / "runs").iterdir()
-    result = golow.generate(str(folder), text="The ", **{**SHORT, "prompt": None})
+    levels = {one.name for one in LEVELS if "cpu" in one.devices} - {COMPILED}
+    result = golow.generate(
+        str(folder), text="The ", levels=sorted(levels), **{**SHORT, "prompt": None}
+    )
     runs = result.generation.cases[0].runs
-    assert {run.level for run in runs} == {one.name for one in LEVELS if "cpu" in one.devices}
+    assert {run.level for run in runs} == levels
     assert {run.verdict for run in runs} - {"unavailable"} == {"match"}, verdicts(result)
     texts = {run.written for run in result.generation.cases[0].runs if run.departure is None}
     assert len(texts) == 1
     assert texts.pop().startswith("The ")
+
+
+@pytest.mark.slow
+@pytest.mark.whole_network
+def test_a_compiled_step_is_a_level() -> None:
+    """Inductor takes most of a minute for its two shapes."""
+    result = golow.generate(varied_gpt2(), levels=[COMPILED], **SHORT)
+    assert verdicts(result) == {"eager:static 1": "match", f"{COMPILED} 1": "match"}
 
 
 @pytest.mark.parametrize(

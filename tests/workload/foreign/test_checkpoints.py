@@ -227,7 +227,7 @@ def test_fp8_weights_are_exact(shape: tuple[int, ...], name: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"weight": torch.ones(OUTPUTS, INPUTS).to(torch.float8_e5m2)}, "e5m2, and of fp8 golow"),
+        ({"weight": torch.ones(OUTPUTS, INPUTS).to(torch.float8_e5m2)}, "e5m2, and golow"),
         ({"weight_scale": None}, "fp8 and have no weight_scale"),
         ({"input_scale": torch.ones(())}, "activations are rounded to fp8 as well"),
         ({"weight_scale": torch.ones(3, 3)}, "3x3 scales do not fit 16x64 weights"),
