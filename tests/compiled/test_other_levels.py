@@ -27,6 +27,11 @@ LEVELS = [
     "torchscript",
     *(pytest.param(name, marks=pytest.mark.slow) for name in BUILT),
 ]
+PACKAGED = "aotinductor"
+NAMED_LEVELS = [
+    *(level for level in LEVELS if PACKAGED not in getattr(level, "values", ())),
+    pytest.param(PACKAGED, marks=[pytest.mark.slow, pytest.mark.whole_network]),
+]
 
 
 def handed_over(module: nn.Module, inputs: Any, level: str, **options: Any) -> HandedOver:
@@ -72,13 +77,7 @@ def test_every_level_gives_the_modules_output(level: str) -> None:
         assert f.level == level
 
 
-@pytest.mark.parametrize(
-    "level",
-    [
-        pytest.param(level, marks=pytest.mark.whole_network if level == "aotinductor" else ())
-        for level in LEVELS
-    ],
-)
+@pytest.mark.parametrize("level", NAMED_LEVELS)
 def test_inputs_have_names_and_outputs_a_structure(level: str) -> None:
     torch.manual_seed(0)
     module = Nested().eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from golow.measure.environment import environment_of
@@ -20,6 +21,8 @@ from golow.storage.scratch import scratch_folder
 from golow.workload.generation.request import TextRequest
 from golow.workload.generation.sources import prepare_text
 from golow.workload.generation.text_bundle import write_text_bundles
+
+IN_CACHES = 1 << 28  # bytes of a step that caches may hold
 
 
 def generate(request: TextRequest, settings: GenerationSettings, observer: Observer) -> Generation:
@@ -47,7 +50,7 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
         rate = None
         if not interrupted:
             observer.stage("measuring a plain read of the memory")
-            rate = plain_read(request.threads, cache, request.device)
+            rate = plain_read(request.threads, cache, request.device, _fastest(cases))
     first = cases[0].workload
     environment = environment_of(first.source, first.threads)
     created = datetime.now(UTC)
@@ -62,3 +65,10 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
         read_rate=None if rate is None else Quantity(name="read", unit="B/s", value=rate),
         interrupted=interrupted,
     )
+
+
+def _fastest(cases: Sequence[TextCase]) -> float:
+    """Bytes per second that the fastest level reads, of models that no cache holds."""
+    large = [case for case in cases if case.roof(1.0) > IN_CACHES]
+    times = [(case, run.token.value) for case in large for run in case.runs if run.token]
+    return max((case.roof(1.0) / seconds for case, seconds in times), default=0.0)
