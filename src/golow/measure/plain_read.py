@@ -2,8 +2,8 @@
 something reads faster.
 
 ``python -m golow.measure.plain_read DEVICE THREADS [SECONDS]`` prints bytes per second: the fastest
-of many sums over one large array. It is the roof of work that reads each byte once, such as a step
-of text generation, which reads the weights.
+of many sums over one large array, on a CPU also of its products with a vector. It is the roof of
+work that reads each byte once, such as a step of text generation, which reads the weights.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from golow.records.workload import Device
 from golow.storage.cache import read_sealed, write_sealed
 
 READ: dict[Device, int] = {"cpu": 1 << 28, "cuda": 1 << 32}  # bytes, several times the last cache
+COLUMNS = 4096  # of the array as a matrix
 SECONDS, LIMIT = 1.0, 120.0  # of measuring, and for the whole process
 
 
@@ -54,18 +55,21 @@ def measure(device: Device, threads: int, seconds: float = SECONDS) -> float:
 
     torch.set_num_threads(threads)
     array = torch.ones(READ[device] // 4, device=device)
+    factors = torch.ones(COLUMNS, device=device)
     best, end = 0.0, time.perf_counter() + seconds
     while time.perf_counter() < end:
-        spent = on_gpu(array) if device == "cuda" else on_cpu(array)
+        spent = on_gpu(array) if device == "cuda" else on_cpu(array, factors)
         best = max(best, READ[device] / spent)
     return best
 
 
-def on_cpu(array: Any) -> float:
-    """Seconds of a sum."""
+def on_cpu(array: Any, factors: Any) -> float:
+    """Seconds of a sum, or of a product with a vector: on some processors one takes much longer."""
     start = time.perf_counter()
     array.sum()
-    return time.perf_counter() - start
+    between = time.perf_counter()
+    array.view(-1, COLUMNS) @ factors
+    return min(between - start, time.perf_counter() - between)
 
 
 def on_gpu(array: Any) -> float:
