@@ -387,6 +387,7 @@ def test_what_cannot_be_captured_is_unavailable(tmp_path: Path) -> None:
     assert "\n" not in raised.value.reason
 
 
+@pytest.mark.whole_network
 def test_the_update_of_an_assigned_buffer_is_in_the_package(tmp_path: Path) -> None:
     """`torch.export` loses that of a layer without a word, and a package would keep the old value;
     golow lets the module write it where the buffer is. What is lost all the same is named."""
