@@ -17,10 +17,6 @@ class Named(Tensor):
     """A class that may compute something else."""
 
 
-def negative() -> Tensor:
-    return torch.view_as_complex(torch.ones(3, 3, 2)).conj().imag.contiguous()._neg_view()
-
-
 OTHERS: dict[str, Callable[[], object]] = {
     "transposed": lambda: torch.ones(3, 3).T,
     "strided": lambda: torch.ones(3, 6)[:, ::2],
@@ -31,7 +27,7 @@ OTHERS: dict[str, Callable[[], object]] = {
     "a subclass": lambda: torch.ones(3, 3).as_subclass(Named),
     "a parameter": lambda: nn.Parameter(torch.ones(3, 3)),
     "with gradient": lambda: torch.ones(3, 3).requires_grad_(),
-    "negative": negative,
+    "negative": lambda: torch.ones(3, 3)._neg_view(),
     "sparse": lambda: torch.ones(3, 3).to_sparse(),
     "no tensor": lambda: [[1.0] * 3] * 3,
     "an array": lambda: torch.ones(3, 3).numpy(),

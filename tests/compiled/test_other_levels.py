@@ -21,15 +21,12 @@ from support.direct.compiled_modules import X, close, network
 BUILT = ("compile", "compile:freezing", *EXPORTED)
 """Levels that compile or export for a second or more; Inductor's package and kernels for longer."""
 
-LEVELS = [
-    "eager",
-    "eager:channels_last",
-    "torchscript",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in BUILT),
-]
+IN_MOMENTS = ("eager", "eager:channels_last", "torchscript")
+LEVELS = [*IN_MOMENTS, *(pytest.param(name, marks=pytest.mark.slow) for name in BUILT)]
 PACKAGED = "aotinductor"
 NAMED_LEVELS = [
-    *(level for level in LEVELS if PACKAGED not in getattr(level, "values", ())),
+    *IN_MOMENTS,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in BUILT if name != PACKAGED),
     pytest.param(PACKAGED, marks=[pytest.mark.slow, pytest.mark.whole_network]),
 ]
 

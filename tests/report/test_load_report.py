@@ -13,6 +13,7 @@ from golow.programs.load import store
 from golow.programs.load.load_record import LoadTest
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
+from golow.report.findings import of_load
 from golow.report.load.curves import batch_sizes, busiest, distribution, points, queue
 from golow.report.load.export import rows as exported
 from golow.report.load.export import write_tables
@@ -53,6 +54,17 @@ def test_the_table_shows_scenarios_rates_failures_and_what_is_unclear() -> None:
     ):
         assert words in text, words
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_list_of_a_folder_states_the_highest_rate() -> None:
+    """Of a search with its limits, which texts have two of; else the answers of a scenario."""
+    assert of_load(texts()).endswith("requests/s, TTFT p99 within 20.0 ms, TPOT p99 within 1.00 ms")
+    assert of_load(everything()).endswith("requests/s, p99 within 20.0 ms")
+    plain = [msgspec.structs.replace(one, peak=None) for one in everything().levels]
+    without = msgspec.structs.replace(everything(), levels=tuple(plain))
+    assert of_load(without).endswith("answers/s, offline")
+    plan = msgspec.structs.replace(without.plan, scenarios=("server",))
+    assert of_load(msgspec.structs.replace(without, plan=plan)).endswith("answers/s, server")
 
 
 def test_texts_are_sections_of_a_page() -> None:

@@ -209,7 +209,7 @@ def _without_worst(
 
 def _least_busy_share(blocks: Sequence[Block], threads: int) -> float:
     known = _with_busy_time(blocks)
-    if not _are_few_contended(known) or len(known) > (1 if threads == 1 else LEAST_BLOCKS):
+    if not _are_few_contended(known) or (threads == 1 and len(known) > 1):
         return LEAST_BUSY_SHARE
     iterations = sum(map(_iterations, known))
     short = sum(block.busy_ns or 0 for block in known) / 1e9 < SHORT_SECONDS * iterations

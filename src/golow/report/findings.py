@@ -66,8 +66,10 @@ def of_training(found: Training) -> str:
 
 
 def of_load(found: LoadTest) -> str:
-    """Return the highest rate of any level: within the latency limit, or else offline."""
+    """Return the highest rate of any level: within the limits of a search, or else the answers per
+    second of a scenario, offline before others."""
     from golow.report.load.facts import rows
+    from golow.report.load.table import limits_text
 
     held = {
         level.label: level.peak.rate.value
@@ -75,10 +77,15 @@ def of_load(found: LoadTest) -> str:
         if level.peak is not None and level.peak.rate is not None
     }
     if held:
-        within = seconds_text(found.plan.latency)
-        return f"{_most(held)} requests/s within {within}"
-    offline = {row.level: row.throughput for row in rows(found, "offline") if row.throughput}
-    return f"{_most(offline)} samples/s offline" if offline else NOTHING
+        return f"{_most(held)} requests/s, {limits_text(found.plan)}"
+    for scenario in sorted(found.plan.scenarios, key=lambda name: name != "offline"):
+        reached: dict[str, float] = {}
+        for row in rows(found, scenario):
+            if row.throughput:
+                reached[row.level] = max(reached.get(row.level, 0.0), row.throughput)
+        if reached:
+            return f"{_most(reached)} answers/s, {scenario}"
+    return NOTHING
 
 
 def of_generation(found: Generation) -> str:

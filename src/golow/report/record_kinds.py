@@ -1,7 +1,8 @@
 """The kinds of record, one row each: the file that one is known by, and the modules that load it,
 print it and make its sections of a page.
 
-A new kind is a row here and its modules. They are imported when a record of their kind is met.
+A new kind is a row here, its modules, and a function in ``findings.py`` if the list of a folder
+names it. They are imported when a record of their kind is met.
 """
 
 from __future__ import annotations

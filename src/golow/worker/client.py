@@ -15,19 +15,16 @@ from golow.records.comparison import LayerTime, Sample
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.worker import process
-from golow.worker.conversation import SETTLE_SECONDS, Conversation
+from golow.worker.conversation import SETTLE_SECONDS
 from golow.worker.protocol import (
     VERSION,
     ArenaReport,
     Challenge,
-    Checksum,
     ChoicesReport,
     CopiesReport,
     CountReport,
-    EpochReport,
     LayersReport,
     LoadReport,
-    PredictReport,
     TimeReport,
     TimeRequest,
     ValuesReport,
@@ -35,6 +32,7 @@ from golow.worker.protocol import (
 )
 from golow.worker.scheduling import ContentionMeter, busy_ns, passed_ns
 from golow.worker.time_limits import Limits
+from golow.worker.training_requests import TrainingRequests
 from golow.worker.turn import Turn
 
 LOADING = "batch_source"
@@ -53,7 +51,7 @@ class LayerSample(NamedTuple):
     ranks: tuple[tuple[LayerTime, ...], ...]
 
 
-class Worker(Conversation):
+class Worker(TrainingRequests):
     """A worker process and the protocol's requests. A failure to answer correctly raises
     `WorkerFailure` and ends the process."""
 
@@ -292,74 +290,6 @@ class Worker(Conversation):
         if answer.get("error") in ("unsupported", "unknown_request"):
             return {}
         return self.convert(self.require_success(answer), ChoicesReport).choices
-
-    def epoch(
-        self,
-        data: Path,
-        order: Path,
-        rates: Sequence[float],
-        *,
-        scale: Sequence[float],
-        shift: Sequence[float],
-        first: int = 0,
-        checksum: Checksum = 0,
-    ) -> EpochReport:
-        """Train on the order's batches from ``first`` on, each with its own learning rate.
-
-        This and the three requests below raise `Unsupported` if the worker does not know the
-        request or the level cannot do it; the worker stays alive.
-        """
-        request = {
-            "do": "epoch",
-            "data": str(data),
-            "order": str(order),
-            "first": first,
-            "rates": list(rates),
-            "scale": list(scale),
-            "shift": list(shift),
-            "checksum": checksum,
-        }
-        report = self.convert(self.ask_optionally(request, self.limits.epoch), EpochReport)
-        if len(report.losses) != len(rates) or report.nanoseconds <= 0:
-            self.fail(
-                "protocol",
-                f"the request was to train on {len(rates)} batches; it gave {len(report.losses)} "
-                "losses, or a time that is not positive",
-            )
-        return report
-
-    def save(self, file: Path) -> None:
-        """Write the state of the training run to the file."""
-        self.ask_optionally({"do": "save", "file": str(file)}, self.limits.epoch)
-        self.require_written(file)
-
-    def restore(self, file: Path) -> None:
-        """Continue from a state that `save` wrote, or infer with its weights."""
-        self.ask_optionally({"do": "restore", "file": str(file)}, self.limits.load)
-
-    def predict(
-        self,
-        data: Path,
-        file: Path,
-        *,
-        first: int,
-        batches: int,
-        scale: Sequence[float],
-        shift: Sequence[float],
-    ) -> PredictReport:
-        """Write the outputs of that many batches of the data set to the file."""
-        request = {
-            "do": "predict",
-            "data": str(data),
-            "first": first,
-            "batches": batches,
-            "scale": list(scale),
-            "shift": list(shift),
-            "file": str(file),
-        }
-        report = self.convert(self.ask_optionally(request, self.limits.epoch), PredictReport)
-        self.require_written(file)
-        return report
 
     def resident_bytes(self) -> dict[str, int]:
         """The current resident set size and its peak, read from outside."""

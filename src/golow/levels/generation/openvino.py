@@ -22,6 +22,8 @@ from golow.workload.generation.step_modules import is_huggingface
 from golow.workload.generation.text_bundle import TextBundle
 
 NEW, BEFORE = 2, 3  # tokens of the traced example
+# By default the runtime keeps 8 bits of keys and values, and rounds activations to 8 bits.
+FLOAT32 = {"KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 ONE_LENGTH = "takes only texts of the same length here"
 
 
@@ -30,11 +32,7 @@ class Stateful:
 
     def __init__(self, carried: CarriedCaches, batch: int, threads: int) -> None:
         openvino = import_openvino()
-        settings = SETTINGS | {
-            "INFERENCE_NUM_THREADS": str(threads),
-            "KV_CACHE_PRECISION": "f32",
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
-        }
+        settings = SETTINGS | FLOAT32 | {"INFERENCE_NUM_THREADS": str(threads)}
         model = stateful_model(carried, batch)
         self._request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
         self._texts = np.arange(batch, dtype=np.int32)
@@ -59,7 +57,6 @@ def stateful_model(carried: CarriedCaches, batch: int) -> Any:
     """Return the OpenVINO model whose caches are its state, initially empty."""
     openvino = import_openvino()
     from openvino import opset13
-    from openvino._offline_transformations import apply_make_stateful_transformation
 
     shapes = [(batch, heads, -1, size) for heads, size in carried.shapes()]
     past = [torch.zeros(batch, heads, BEFORE, size) for heads, size in carried.shapes()]
@@ -71,7 +68,7 @@ def stateful_model(carried: CarriedCaches, batch: int) -> Any:
         )
     except Exception as error:  # the converter raises whatever tracing raised
         raise Unsupported("openvino", converter_reason(error)) from error
-    _become_state(model, len(example) - len(past), apply_make_stateful_transformation)
+    _become_state(model, len(example) - len(past))
     for node in model.get_ops():
         if node.get_type_name() == "ReadValue":
             shape = [max(0, size.min_length) for size in node.get_output_partial_shape(0)]
@@ -81,16 +78,19 @@ def stateful_model(carried: CarriedCaches, batch: int) -> Any:
     return model
 
 
-def _become_state(model: Any, first: int, apply: Any) -> None:
+def _become_state(model: Any, first: int) -> None:
     """Replace each input from this one on, and its output, by a state variable."""
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
     names = {}
-    pairs: Sequence[Any] = list(zip(model.inputs[first:], model.outputs[1:], strict=True))
-    for place, (past, present) in enumerate(pairs):
+    for place, (past, present) in enumerate(
+        zip(model.inputs[first:], model.outputs[1:], strict=True)
+    ):
         past.get_tensor().set_names({f"past_{place}"})
         present.get_tensor().set_names({f"present_{place}"})
         names[f"past_{place}"] = f"present_{place}"
     model.validate_nodes_and_infer_types()
-    apply(model, names)
+    apply_make_stateful_transformation(model, names)
 
 
 def stateful(bundle: TextBundle) -> Stateful:

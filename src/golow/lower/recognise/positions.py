@@ -59,9 +59,9 @@ Known = Places | Condition
 
 
 class Seen(NamedTuple):
-    """A mask in which row i sees the keys up to ``position + i``, an input of the graph, if it has
-    several elements that of its text along the first of four axes; if window is not 0, so many of
-    them at most, the last ones."""
+    """A mask in which row i sees the keys up to ``position + i``. position: an input of the graph;
+    if it has several elements, each belongs to a text along the first of four axes. window: if not
+    0, only this many of these keys are seen, the last ones."""
 
     position: str
     window: int

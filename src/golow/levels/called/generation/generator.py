@@ -291,7 +291,7 @@ class Generator(Uncopied):
         self._runs[count](*self._at[count])
 
     def _place(self, start: int) -> None:
-        """Where new tokens begin, in the longest text."""
+        """Set the positions of new tokens. start: that of the longest text."""
         self._position.fill_(start)
         if self._differ:
             self._position.sub_(self._behind).clamp_(min=0)

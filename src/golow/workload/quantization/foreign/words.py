@@ -12,7 +12,7 @@ from golow.workload.quantization.int4_weights import in_pairs
 
 EIGHT = range(8)
 MIDDLE = 8
-"""The number that stands for zero in a layer without zeros of its own."""
+"""The number that represents zero in a layer without zero points."""
 
 
 def numbers_of(words: Tensor, order: Sequence[int] = EIGHT) -> Tensor:

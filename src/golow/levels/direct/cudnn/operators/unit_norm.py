@@ -41,7 +41,8 @@ class Lines(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """So many factors, each of this many rows that follow one another, again and again."""
+    """Factors that repeat cyclically. rows: consecutive rows that one factor applies to. factors:
+    their number."""
 
     rows: int = 1
     factors: int = 1
