@@ -30,13 +30,22 @@ class Interrupted(TestedLevel):
         raise KeyboardInterrupt
 
 
+def running() -> set[int]:
+    """Process ids of what this process started and what has not ended."""
+    children = psutil.Process().children()
+    return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
+
+
 def test_levels_are_built_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "CORES_TO_BUILD", 1)
     place = place_of(tmp_path)._replace(command=(sys.executable, str(SCRIPT), "even"))
     levels = [TestedLevel(name, place, NOTHING) for name in ("one", "two", "three")]
+    before = running()
     try:
         load._build(levels, Silent())
         assert all(level.record().build for level in levels)
+        time.sleep(0.2)  # a process that ends with the thread which started it is gone by then
+        assert len(running() - before) == len(levels)
     finally:
         for level in levels:
             level.end()

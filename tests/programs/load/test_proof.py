@@ -101,6 +101,7 @@ def test_a_level_with_wrong_answers_is_not_loaded_any_more(
         bundle=bundle, samples=proof.count, command=(sys.executable, str(FAULTS), fault)
     )
     with TestedLevel("eager", place, proof) as level:
+        level.start()
         level.build()
         level.prove("1 of 1", Silent())
         if fault == "wrong":

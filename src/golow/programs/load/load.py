@@ -140,9 +140,12 @@ def _build(levels: Sequence[TestedLevel], observer: Observer) -> None:
     if at_a_time == 1:
         for number, level in enumerate(levels, 1):
             observer.stage(f"{level.name} ({number} of {len(levels)}): building")
+            level.start()
             level.build()
         return
     observer.stage(f"building {', '.join(level.name for level in levels)}")
+    for level in levels:
+        level.start()
     with ThreadPoolExecutor(at_a_time) as pool:
         try:
             for building in [pool.submit(level.build) for level in levels]:

@@ -44,7 +44,7 @@ class TestedLevel:
         self.throughput = FIRST_RATE
         self._place, self._proof = place, proof
         self._under: LevelUnderLoad | None = None
-        self._built = self._over = False
+        self._built = False
         self._runs: list[LoadRun] = []
         self._ended: LevelUnderLoad | None = None
         self._log = ""
@@ -67,14 +67,18 @@ class TestedLevel:
         """True if the energy of any run was measured."""
         return any(run.joules is not None for run in self._runs)
 
-    def build(self) -> None:
-        """Start its process and build it. Other levels may be built meanwhile, in other threads."""
+    def start(self) -> None:
+        """Start its process, in a thread that lives as long as the level is tested: Linux ends a
+        process with the thread that started it."""
         with self._recorded():
-            under = self._under = LevelUnderLoad(self._level, self._place, self._contexts)
-            if self._over:  # stopped meanwhile
-                self.end()
-                return
-            under.load()
+            self._under = LevelUnderLoad(self._level, self._place, self._contexts)
+
+    def build(self) -> None:
+        """Build it, once it was started. Other levels may be built meanwhile, in other threads."""
+        if self._under is None:
+            return
+        with self._recorded():
+            self._under.load()
             self._built = True
 
     def prove(self, place: str, observer: Observer) -> None:
@@ -121,7 +125,6 @@ class TestedLevel:
 
     def stop(self) -> None:
         """End `build`, which runs in another thread."""
-        self._over = True
         if self._under is not None:
             self._under.kill()
 
