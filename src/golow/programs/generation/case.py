@@ -20,7 +20,7 @@ from golow.programs.generation.drawn_tokens import Drawn
 from golow.programs.generation.figures import race_figures
 from golow.programs.generation.forced import ForcedTexts, TextStandard
 from golow.programs.generation.generation_record import TextCase
-from golow.programs.generation.replays import MadeTexts, Replays, departure, refuted
+from golow.programs.generation.replays import MadeTexts, Replays
 from golow.programs.generation.settings import GenerationSettings
 from golow.programs.generation.standing import Standing
 from golow.programs.generation.timing import Entrant, Prompts, race_texts, refute_clock
@@ -136,8 +136,8 @@ class Case:
             with standing.recorded():
                 own = base if standing is baseline else forced.outputs(standing.worker_of())
                 standing.check = standard.judge(own)
-        self._limit = standard.error_limit
-        self._replays = Replays(reference)
+        self._limit = standard.error_limit.everywhere
+        self._replays = Replays(reference, standard.error_limit)
         for standing in self._passing():
             self._observer.stage(f"{standing.name}: a free text")
             with standing.recorded():
@@ -196,16 +196,16 @@ class Case:
         self._replays.learn(made)
         base = self._baseline.free
         for standing in self._passing():
-            errors = [(one, self._replays.errors(one)) for one in standing.made]
-            standing.replayed = sum(len(text) for _, found in errors for text in found)
-            standing.worst = max((max(map(max, found)) for _, found in errors), default=0.0)
-            for one, found in errors:
+            errors = [self._replays.errors(one) for one in standing.made]
+            standing.replayed = sum(len(text) for found in errors for text in found)
+            standing.worst = max((max(map(max, found)) for found in errors), default=0.0)
+            for one in standing.made:
                 what = "free text" if one is standing.free else "timed text"
-                if said := refuted(found, self._limit, what):
+                if said := self._replays.refuted(one, what):
                     standing.refute(said)
                     break
             if base is not None and standing.free is not None and standing is not self._baseline:
-                standing.departure = departure(standing.free, base, self._replays, self._limit)
+                standing.departure = self._replays.departure(standing.free, base)
         self._take_figures()
 
     def _take_figures(self) -> None:

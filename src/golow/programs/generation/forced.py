@@ -13,20 +13,16 @@ from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
 from golow.check.rule import Reference, check, may_be_rounding, recheck
 from golow.check.trust import trusted
 from golow.programs.generation.drawn_tokens import Drawn
+from golow.programs.generation.error_limit import OF_ONE_LOGIT, ErrorLimit, moves
 from golow.records.comparison import Check
 from golow.records.text import TextPrecision, TextWorkload
 from golow.worker.text_client import TextWorker
-from golow.worker.text_program import Moved
 
 SHORT = 24  # tokens of the text of which every position is looked at
 POSITIONS = 16  # of the long text
-DRAWS = 3  # of the reference, moved by roundings
 WORKING: dict[TextPrecision, Rounding] = {
     "default": FLOAT32, "tf32": TF32, "bf16": BF16, "fp16": FP16
 }  # fmt: skip
-OF_ONE_LOGIT = 3.0
-"""Factor between the limit of a single logit and the limit of all. The latter is at least twice the
-root mean square effect of rounding; the former is six times that effect."""
 
 
 class ForcedTexts:
@@ -57,8 +53,7 @@ class ForcedTexts:
 
 
 class TextStandard:
-    """The reference's logits, and the check of a level's. error_limit: of single logits, up to
-    which rounding explains the choice of another token."""
+    """The reference's logits, and the check of a level's."""
 
     def __init__(
         self, workload: TextWorkload, forced: ForcedTexts, reference: TextWorker, baseline: Path
@@ -71,10 +66,11 @@ class TextStandard:
         self._reference, self._wider = believed.reference, believed.wider
 
     @property
-    def error_limit(self) -> float:
+    def error_limit(self) -> ErrorLimit:
         """The largest error of a single logit that rounding explains."""
         reference = self._wider or self._reference
-        return OF_ONE_LOGIT * max(map(reference.limit, reference.expected))
+        everywhere = OF_ONE_LOGIT * max(map(reference.limit, reference.expected))
+        return ErrorLimit(everywhere, self._working)
 
     def judge(self, file: Path) -> Check:
         """The verdict on a level's logits."""
@@ -87,14 +83,7 @@ class TextStandard:
 
     def _draws(self, *, rounded: bool) -> Iterator[Path]:
         """The reference's logits with weights that are perturbed by a few roundings."""
-        grid = self._working.grid
-        for seed in range(DRAWS):
-            moved = Moved(
-                seed=seed,
-                share=self._working.move,
-                digits=grid.digits if rounded else 0,
-                least=grid.least,
-            )
+        for moved in moves(self._working, rounded=rounded):
             self._worker.move(moved)
             yield self._forced.outputs(self._worker)
         self._worker.move(None)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import sqrt
 from typing import NamedTuple
 
+from golow.programs.generation.error_limit import TIMES_RMS, ErrorLimit
 from golow.programs.generation.generation_record import Departure
 from golow.worker.text_client import TextWorker
 
@@ -29,28 +31,98 @@ class MadeTexts(NamedTuple):
 
 
 _Text = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
+_Errors = tuple[float, ...]
 
 
 class Replays:
-    """The errors that explain texts. Each text is computed once, because correct levels generate
-    the same texts."""
+    """The errors that explain texts, and the errors that rounding explains. Each text is computed
+    once, because correct levels generate the same texts.
 
-    def __init__(self, reference: TextWorker) -> None:
-        self._reference = reference
-        self._known: dict[_Text, tuple[float, ...]] = {}
+    Where a token needs a larger error than the limit, the text is computed with the reference moved
+    by roundings as well: on the way into a repetition a model may be far more sensitive than on the
+    drawn tokens of which the limit was measured.
+    """
+
+    def __init__(self, reference: TextWorker, limit: ErrorLimit) -> None:
+        self._reference, self._limit = reference, limit
+        self._known: dict[_Text, _Errors] = {}
+        self._limits: dict[_Text, _Errors] = {}  # of texts that the common limit refutes
 
     def learn(self, made: Iterable[MadeTexts]) -> None:
         """Compute the errors of these texts with the reference."""
         new = dict.fromkeys(t for m in made for t in m.each() if t not in self._known)
-        for part in _of_one_length(new):
-            tokens = [(*prompt, *made) for prompt, made, _ in part]
-            draws = list(zip(*(drawn for _, _, drawn in part), strict=True))
-            errors = self._reference.replay(tokens, len(part[0][0]), draws)
-            self._known |= dict(zip(part, errors, strict=True))
+        self._known |= self._replayed(new)
+        refuted = [text for text in new if not max(self._known[text]) <= self._limit.everywhere]
+        if not refuted:
+            return
+        draws = []
+        for moved in self._limit.moves():
+            self._reference.move(moved)
+            draws.append(self._replayed(refuted))
+        self._reference.move(None)
+        for text in refuted:
+            drawn = zip(*(draw[text] for draw in draws), strict=True)
+            self._limits[text] = tuple(
+                max(self._limit.everywhere, TIMES_RMS * _distance(error, others))
+                for error, others in zip(self._known[text], drawn, strict=True)
+            )
 
     def errors(self, made: MadeTexts) -> list[tuple[float, ...]]:
         """The error that explains each token, [batch][count]."""
         return [self._known[text] for text in made.each()]
+
+    def limits(self, made: MadeTexts) -> list[tuple[float, ...]]:
+        """The error that rounding explains at each token, [batch][count]."""
+        usual = self._limit.everywhere
+        return [self._limits.get(text, (usual,) * len(text[1])) for text in made.each()]
+
+    def refuted(self, made: MadeTexts, what: str, first: int = 0) -> str:
+        """Return why these tokens are not those of the model; empty if rounding explains them.
+        first: the number of the first text."""
+        rows = zip(self.errors(made), self.limits(made), strict=True)
+        for number, (errors, limits) in enumerate(rows, first):
+            for token, (error, limit) in enumerate(zip(errors, limits, strict=True)):
+                if not error <= limit:
+                    return (
+                        f"token {token} of {what} {number} is not the model's: its logits would "
+                        f"have to be off by {error:.2g}, and rounding explains {limit:.2g}"
+                    )
+        return ""
+
+    def departure(self, own: MadeTexts, base: MadeTexts) -> Departure | None:
+        """Where the first differing text departs from the baseline's; None if all agree."""
+        both = zip(own.tokens, base.tokens, strict=True)
+        for text, (tokens, others) in enumerate(both):
+            for token, (made, other) in enumerate(zip(tokens, others, strict=True)):
+                if made != other:
+                    return self._departure(own, base, text, token)
+        return None
+
+    def _departure(self, own: MadeTexts, base: MadeTexts, text: int, token: int) -> Departure:
+        found = [
+            (self.errors(made)[text][token], self.limits(made)[text][token]) for made in (own, base)
+        ]
+        return Departure(
+            text=text,
+            token=token,
+            error=max(error for error, _ in found),
+            explained=all(error <= limit for error, limit in found),
+        )
+
+    def _replayed(self, texts: Iterable[_Text]) -> dict[_Text, _Errors]:
+        found: dict[_Text, _Errors] = {}
+        for part in _of_one_length(texts):
+            tokens = [(*prompt, *made) for prompt, made, _ in part]
+            draws = list(zip(*(drawn for _, _, drawn in part), strict=True))
+            errors = self._reference.replay(tokens, len(part[0][0]), draws)
+            found |= dict(zip(part, errors, strict=True))
+        return found
+
+
+def _distance(error: float, others: Sequence[float]) -> float:
+    """The root mean square distance; 0 where nothing explains a token."""
+    finite = [other - error for other in others if abs(other - error) < float("inf")]
+    return sqrt(sum(step * step for step in finite) / len(finite)) if finite else 0.0
 
 
 def _of_one_length(texts: Iterable[_Text]) -> Iterator[list[_Text]]:
@@ -60,27 +132,3 @@ def _of_one_length(texts: Iterable[_Text]) -> Iterator[list[_Text]]:
         rest = list(alike)
         for begin in range(0, len(rest), TOGETHER):
             yield rest[begin : begin + TOGETHER]
-
-
-def refuted(errors: Sequence[Sequence[float]], limit: float, what: str, first: int = 0) -> str:
-    """Return why these tokens are not those of the model; empty if rounding explains them. first:
-    the number of the first text."""
-    for number, text in enumerate(errors, first):
-        for token, error in enumerate(text):
-            if not error <= limit:
-                return (
-                    f"token {token} of {what} {number} is not the model's: its logits would have "
-                    f"to be off by {error:.2g}, and rounding explains {limit:.2g}"
-                )
-    return ""
-
-
-def departure(own: MadeTexts, base: MadeTexts, replays: Replays, limit: float) -> Departure | None:
-    """Where the first differing text departs from the baseline's; None if all agree."""
-    pairs = zip(own.tokens, base.tokens, replays.errors(own), replays.errors(base), strict=True)
-    for text, (tokens, others, errors, base_errors) in enumerate(pairs):
-        for token, (made, other) in enumerate(zip(tokens, others, strict=True)):
-            if made != other:
-                error = max(errors[token], base_errors[token])
-                return Departure(text=text, token=token, error=error, explained=error <= limit)
-    return None

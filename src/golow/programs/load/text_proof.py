@@ -11,8 +11,9 @@ from typing import Self
 from golow.levels.generation.table import BASELINE, REFERENCE, chosen
 from golow.levels.level import python_worker
 from golow.programs.generation.drawn_tokens import Drawn
+from golow.programs.generation.error_limit import ErrorLimit
 from golow.programs.generation.forced import ForcedTexts, TextStandard
-from golow.programs.generation.replays import MadeTexts, Replays, refuted
+from golow.programs.generation.replays import MadeTexts, Replays
 from golow.programs.load.asked_texts import AskedTexts
 from golow.programs.load.coming_texts import tokens_in
 from golow.programs.load.missing_answers import missing
@@ -36,14 +37,14 @@ class TextProof:
         self._reference = self._worker("reference", python_worker(REFERENCE, ""), limits)
         try:
             self._reference.load(bundle.folder)
-            self._limit = self._error_limit(bundle, folder, limits)
+            limit = self._error_limit(bundle, folder, limits)
         except WorkerFailure as failure:
             self._reference.__exit__()
             raise GolowError(
                 f"the float64 reference failed, so nothing can be proved: {failure.message}",
                 "generate shorter texts if memory is short.",
             ) from failure
-        self._replays = Replays(self._reference)
+        self._replays = Replays(self._reference, limit)
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +66,7 @@ class TextProof:
             made.append((index, MadeTexts([self._asked.prompts[index]], [], (tokens,))))
         self._learn([one for _, one in made])
         for index, one in made:
-            if wrong := refuted(self._replays.errors(one), self._limit, "sample", index):
+            if wrong := self._replays.refuted(one, "sample", index):
                 return Check(verdict="differs", reason=wrong)
         return Check(verdict="match")
 
@@ -74,7 +75,7 @@ class TextProof:
     def _worker(self, name: str, command: Sequence[str], limits: Limits) -> TextWorker:
         return TextWorker(name, command, threads=self._workload.threads, limits=limits)
 
-    def _error_limit(self, bundle: TextBundle, folder: Path, limits: Limits) -> float:
+    def _error_limit(self, bundle: TextBundle, folder: Path, limits: Limits) -> ErrorLimit:
         """Return the error of single logits that rounding explains, measured with the step module
         in the working precision on forced texts."""
         (level,) = chosen([], self._workload.device)
