@@ -78,7 +78,7 @@ def test_each_context_has_a_stream_of_its_own(tmp_path: Path) -> None:
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     samples = samples_of(bundle)
     contexts = contexts_of("eager", bundle, samples, Sizes((1, 4), 2), None, Silent())
-    streams = {context.stream for context in contexts} | {torch.cuda.default_stream()}
+    streams = {context.cuda_stream for context in contexts} | {torch.cuda.default_stream()}
     assert len(streams) == 3
     for context in contexts:
         context.warm_up()

@@ -21,6 +21,7 @@
 #endif
 #define __shared__ static BLOCK_LOCAL
 #define __cluster_dims__(...)
+#define LET_NEXT_KERNEL_BEGIN()
 #define WAIT_FOR_KERNEL_BEFORE()
 // Clusters of one block.
 inline void __cluster_barrier_arrive() {}

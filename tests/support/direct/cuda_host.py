@@ -29,7 +29,9 @@ HERE = {  # what stands in for code of one instruction each
 }
 # Without it, variables of templates are those of the library that was loaded first.
 OWN_VARIABLES = "-fno-gnu-unique"
-COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", OWN_VARIABLES)
+# A GPU refuses a vector at an address that is no multiple of its size; a processor is made to.
+ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
+COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", OWN_VARIABLES, *ALIGNED)
 THREADS = ("libthreads.so", "libblocks.so")  # of blocks that run one after the other, and at once
 # Kernels use no C++ library, which would take most of the linker's time.
 LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")

@@ -43,7 +43,7 @@ class LevelContext:
         self._calls, self._samples, self._device = calls, samples, device
         self._batches = sorted({batch for batch, _ in calls})
         # With one stream for all, contexts would wait for each other's copies.
-        self.stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
+        self.cuda_stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
     def calls(self) -> list[Call]:
@@ -67,7 +67,7 @@ class LevelContext:
     def run(self, batch: list[Tensor]) -> list[Tensor]:
         """The outputs, on the host: on a GPU the copies both ways are part of a request."""
         call = self._calls[self._samples.size_of(batch)]
-        with torch.cuda.stream(self.stream):  # nothing without one
+        with torch.cuda.stream(self.cuda_stream):  # nothing without one
             on_device = [item.to(self._device) for item in batch]
             return [leaf.cpu() for leaf in leaves_of(call(*on_device))]
 

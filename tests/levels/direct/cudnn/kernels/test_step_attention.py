@@ -134,6 +134,11 @@ def test_a_step_at_the_ends_of_its_parts(position: int) -> None:
     assert_right(arrays, position, "bfloat16", 0, rotated=True)
 
 
+def test_sums_of_every_head_begin_where_vectors_can_be_loaded() -> None:
+    """Nine parts of a head with 34 numbers each are no whole number of vectors."""
+    assert_right(drawn(1, 2, 1, 600, 32, "float32"), 599, "float32", 0, rotated=False)
+
+
 def test_a_position_off_by_one_shows() -> None:
     arrays = drawn(1, 1, 2, 100, 32, "float32")
     expected = right(arrays, 20, 0, rotated=True)[0]

@@ -69,6 +69,7 @@ __global__ void __launch_bounds__(THREADS, M * P <= 2 ? 2 : 1)
 #pragma unroll
     for (int v = 0; v < V; ++v) taken[0][p][v] = scaled ? scale.item[v] : 1.0f;
   }
+  LET_NEXT_KERNEL_BEGIN();
   WAIT_FOR_KERNEL_BEFORE();
 
   float square[M] = {};

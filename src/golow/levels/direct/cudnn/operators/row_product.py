@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_suffix(".cu")
 WARPS, LANES = 16, 32  # of a block, of a warp
-DEPTH, PIECE = 3, 16  # groups of pieces that are on their way; bytes of one
+DEPTH, PIECE = 2, 16  # groups of pieces that are on their way; bytes of one
 LOADS = 8  # pieces of a lane for a unit
 SHORT = 2  # pieces of a row for a lane: the fewer, the less of x a warp holds
 MOST_PIECES = 8

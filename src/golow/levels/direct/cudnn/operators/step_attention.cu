@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(THREADS)
     }
   };
   fetch(now.from);
+  LET_NEXT_KERNEL_BEGIN();
   WAIT_FOR_KERNEL_BEFORE();
   Vector<float, V> cosines, sines;
   if (ROTATED) cosines = load<V>(cosine + column), sines = load<V>(sine + column);
@@ -176,8 +177,9 @@ __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   const size_t tile = static_cast<size_t>(blockIdx.z) * gridDim.y + blockIdx.y;
-  // Of every block of the tile: weighted sums of values, then maximum and sum of weights.
-  float* const all = partial + tile * gridDim.x * HEADS * WIDE;
+  // Of every block of the tile: weighted sums of values, then maximum and sum of weights. A tile
+  // begins where vectors can be loaded.
+  float* const all = partial + tile * ((gridDim.x * HEADS * WIDE + 3) / 4 * 4);
   float* const facts = all + static_cast<size_t>(gridDim.x) * HEADS * E;
   T* const result = output + static_cast<size_t>(blockIdx.z) * sharing * E + first * E;
   for (int i = self; i < count * E; i += THREADS) {

@@ -130,8 +130,8 @@ def kernel_of(
         shared=BESIDE,
         code=f"{COLUMNS}{STREAMING}constexpr int MOST_SPLITS = {MOST_SPLITS};\n",
     )
-    blocks = tiles * images * groups
-    return Sums(kernel, blocks * splits * taken * (width + 2), blocks)
+    blocks, each = tiles * images * groups, splits * taken * (width + 2)
+    return Sums(kernel, blocks * ceiling(each, 4) * 4, blocks)  # each from a whole vector on
 
 
 def _refuse(arguments: StepAttention, question: Question) -> str:
