@@ -34,6 +34,7 @@ FILE = Path(__file__).with_suffix(".cu")
 WARPS, LANES = 16, 32  # of a block, of a warp
 DEPTH, PIECE = 2, 16  # groups of pieces that are on their way; bytes of one
 LOADS = 8  # pieces of a lane for a unit
+MANY = 64  # rows of the weight for each block, from which on half as many pieces are faster
 SHORT = 2  # pieces of a row for a lane: the fewer, the less of x a warp holds
 MOST_PIECES = 8
 MOST = 4  # rows of x: they and their sums are in registers
@@ -122,7 +123,8 @@ def tiling(shape: Shape, vector: int) -> Tiling:
     steps = ceiling(shape.inner, vector * LANES)
     shares = min(WARPS, power_of_two(ceiling(steps, SHORT)))
     pieces = ceiling(steps, shares)
-    rows = max(1, min(4, LOADS // pieces))
+    many = shape.outputs * (2 if shape.gated else 1) >= MANY * BLOCKS
+    rows = max(1, min(4, LOADS // pieces) // (2 if many else 1))
     return Tiling(max(1, rows // 2) if shape.gated else rows, pieces, shares)
 
 
