@@ -13,8 +13,8 @@ from golow.report.choices import lines_to_paste
 HEAD = """<!-- written by docs/generate_choices.py; do not edit -->
 # Choices
 
-After this page you can find settings that were decided for you, change them at any level, and add a
-choice.
+After reading this page, you can find settings that were decided for you, change them at any level,
+and add a choice.
 
 A *choice* is something that a framework, a library or the system decides unless you do. Its
 *alternatives* are its other values. Name them after a level, as many as you like:
@@ -32,17 +32,18 @@ An alternative is set by the worker's environment, by a call in the worker befor
 the level's variant. The worker then reads the value in effect from the process itself: a flag of
 the library, an address in memory, a computed number. Where there is no other source
 (`openmp_waiting`, and oneDNN's cache inside PyTorch), it reads the environment. If the value is
-not the requested one, the level is *unavailable* and gets no time. The record of every run has the
+not the requested one, the level is *unavailable* and is not timed. The record of every run has the
 values in effect (`choices`). Results are checked in any case.
 
 Three values are set by golow, not by a framework: its clock turns Python's garbage collector off
-while it times, its LibTorch program keeps freed memory, and its level `torchscript` freezes.
+while it times, its LibTorch program keeps freed memory, and its level `torchscript`
+freezes the module.
 
 ## Add a choice
 
 Add a file with a tuple `CHOICES` to `src/golow/levels/choices/`; golow scans the folder.
-`choice.py` there describes the fields. `read` runs in the Python worker and gets its program; after
-an alternative was set it must return that alternative's `value`. For LibTorch, add a reader and a
+`choice.py` there describes the fields. `read` runs in the Python worker and gets its program; once
+an alternative is set, it must return that alternative's `value`. For LibTorch, add a reader and a
 setter of the same names to `levels/libtorch/sources/cpu_choices.h`. Then generate this page again
 with `python docs/generate_choices.py > docs/use/choices.md`.
 

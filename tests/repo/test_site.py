@@ -33,7 +33,7 @@ LONGEST = {
     DOCS / "architecture.md": 80,
     **dict.fromkeys(USER_PAGES, 250),
 }
-OPENING = re.compile(r"# .+\n\nAfter this page\b")
+OPENING = re.compile(r"# .+\n\nAfter reading this page,")
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def _loader(name: str, kind: FromLoader) -> Alternative:
 CHOICES = (
     Choice(
         name="batch_source",
-        summary="where an iteration gets its batch; the price is relative to a batch on the device",
+        summary="where an iteration gets its batch; the cost is relative to a batch on the device",
         made_by="golow",
         where="src/golow/levels/torch/batch_sources.py; users decide it in their training loop",
         levels=IN_PYTORCH,

@@ -121,7 +121,7 @@ CHOICES = (
     Choice(
         name="tensorflow_compiler",
         summary="whether XLA compiles TensorFlow's function",
-        made_by="golow's level; TensorFlow's default is without",
+        made_by="golow's level; TensorFlow's default is not to compile",
         where="tf.function, jit_compile",
         levels=("tensorflow",),
         devices=("cpu",),

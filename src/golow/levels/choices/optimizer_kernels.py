@@ -8,7 +8,7 @@ from golow.levels.choices.choice import Alternative, Choice, never_redundant
 from golow.records.workload import Workload
 
 KINDS = {
-    "for-loop": ("plain_sgd", "one parameter after the other", "foreach=False, fused=False"),
+    "for-loop": ("plain_sgd", "one parameter after another", "foreach=False, fused=False"),
     "foreach": ("foreach_sgd", "each operation on all parameters at once", "foreach=True"),
     "fused": ("fused_sgd", "all operations on all parameters in one kernel", "fused=True"),
 }
