@@ -51,7 +51,6 @@ def emit_training(prepared: Prepared, level: str, sizes: Sequence[int], folder: 
     module, batches, names = prepared.module, prepared.batches, first_names(prepared.module)
     if level == "cudnn":
         require_gpu()
-        require_written_right(prepared)
         module, batches = module.cuda(), tuple(map(_on_gpu, batches))
     example = (batches[0].inputs, *batches[0].targets)
     with (
@@ -61,20 +60,6 @@ def emit_training(prepared: Prepared, level: str, sizes: Sequence[int], folder: 
         keywords, optimizer = workload.source.keywords, workload.optimizer
         return write_step(
             step, batches, folder, workload.model, optimizer, keywords, names, workload.seed
-        )
-
-
-def require_written_right(prepared: Prepared) -> None:
-    """Raise `GolowError` for steps whose C++ was seen to compute something else on a GPU."""
-    workload, module = prepared.workload, prepared.module
-    frozen = [name for name, item in module.named_parameters() if not item.requires_grad]
-    found = [f"the frozen parameter {name}" for name in frozen]
-    found += [f"the random layer {name}" for name in workload.random_layers]
-    found += ["a loss scale (fp16)"] * (workload.precision == "fp16")
-    if found:
-        raise GolowError(
-            f"cudnn does not write a training step with {found[0]} as C++ yet",
-            "use golow.compile_step in Python, or --level onednn.",
         )
 
 
