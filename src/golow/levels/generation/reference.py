@@ -104,7 +104,9 @@ class ReferenceProgram(TextProgram):
         grid = None
         if moved is not None and moved.digits:
             grid = Grid(moved.digits, moved.least, moved.seed)
-        return Reference(step_of(self._module, batch, self._workload.longest), grid)
+        with InDouble():  # a model of transformers is called to allocate its cache
+            step = step_of(self._module, batch, self._workload.longest)
+        return Reference(step, grid)
 
 
 def _move(module: nn.Module, moved: Moved) -> None:

@@ -7,6 +7,7 @@ text begins at position 0 with any number of tokens, and continues where it ende
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 
 import torch
@@ -68,21 +69,38 @@ def tried_step(
     start = torch.zeros(batch, prompt, dtype=torch.long, device=device)
     begin, last = (torch.tensor(place, device=device) for place in (0, longest - 1))
     with torch.no_grad(), users_code(f"{name} is not a step module", CONTRACT):
-        logits = step(start, begin)
-        before = {key: value.clone() for key, value in step.named_buffers()}
-        following = step(start[:, :1], last)
-    for found in (logits, following):
-        if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != batch:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        found = [step(start, begin)]
+        written = _written_bytes(step, lambda: found.append(step(start[:, :1], last)))
+    for logits in found:
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != batch:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise GolowError(f"{name} returns {shape}, not logits [{batch}, vocabulary]", CONTRACT)
-    changed = sum(
-        int((value != before[key]).sum()) * value.element_size()
-        for key, value in step.named_buffers()
-        if value.dim()
-    )
-    if not changed:
+    if not written:
         raise GolowError(f"{name} writes no buffer, so it keeps nothing of a text", CONTRACT)
-    return logits.shape[1], changed
+    return found[0].shape[1], written
+
+
+def _written_bytes(step: nn.Module, call: Callable[[], object]) -> int:
+    """Return the bytes of buffers that a call of the step writes. Zeros count too, because before
+    it every number is moved by one: the embedding of a padding token is often zero, and then so are
+    its keys and values."""
+    before = {name: value.clone() for name, value in step.named_buffers()}
+    moved = {
+        name: value
+        for name, value in step.named_buffers()
+        if value.is_floating_point() and 0 not in value.stride()
+    }
+    for value in moved.values():
+        value.add_(1)
+    call()
+    written = 0
+    for name, value in step.named_buffers():
+        expected = before[name] + 1 if name in moved else before[name]
+        if value.dim():
+            written += int((value != expected).sum()) * value.element_size()
+    for name, value in moved.items():
+        value.copy_(before[name])
+    return written
 
 
 def device_of(module: nn.Module) -> torch.device:
