@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from golow.models.gpt2 import Gpt2
 from golow.models.gpt2_step import Gpt2Step
 from golow.records.errors import GolowError
 from golow.records.text import TextPrecision
+from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
+from golow.workload.generation.encoder_sources import is_encoder_decoder
 from golow.workload.generation.huggingface_step import HuggingFaceStep
 from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.source import users_code
@@ -28,9 +31,12 @@ CONTRACT = (
 )
 
 
-def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
+def step_of(module: nn.Module, batch: int, longest: int, prompt: int = 0) -> nn.Module:
     """The step module, with caches for this many texts of up to this many tokens. A module that is
-    none of the known kinds is a step module already, with its own caches."""
+    none of the known kinds is a step module already, with its own caches. prompt: tokens of these
+    that an encoder reads if the model has one; then the decoder reads its start and the others."""
+    if is_encoder_decoder(module):
+        return EncoderDecoderStep(module, batch, prompt, longest - prompt + 1).eval()
     if isinstance(module, Gpt2):
         return Gpt2Step(module, batch, longest).to(module.transformer.ln_f.weight).eval()
     if is_huggingface(module):
@@ -58,6 +64,27 @@ def longest_text(module: nn.Module) -> int | None:
             if isinstance(found := getattr(text, name, None), int):
                 return found
     return None
+
+
+class StepFacts(NamedTuple):
+    """vocabulary: number of logits. cache_bytes: of one token of all texts. weight_bytes: of the
+    weights that a step reads. encoder_bytes: of keys and values of the source of all texts."""
+
+    vocabulary: int
+    cache_bytes: int
+    weight_bytes: int
+    encoder_bytes: int = 0
+
+
+def facts_of(
+    step: nn.Module, module: nn.Module, name: str, batch: int, prompt: int, longest: int
+) -> StepFacts:
+    """Return what a step of the module reads and writes. Raises `GolowError` for a module that
+    breaks the contract."""
+    if isinstance(step, EncoderDecoderStep):
+        sizes = step.token_bytes(), step.weight_bytes(), step.source_bytes()
+        return StepFacts(step.vocabulary(), *sizes)
+    return StepFacts(*tried_step(step, name, batch, prompt, longest), weight_bytes(module))
 
 
 def tried_step(
