@@ -28,10 +28,10 @@ class Reference(Static):
         super().__init__(step.double())
         self._grid = grid
 
-    def _run(self, tokens: Tensor, position: Tensor) -> Tensor:
+    def _run(self, tokens: Tensor, position: Tensor, *source: Tensor) -> Tensor:
         """Logits in float64."""
         with self._arithmetic():
-            return super()._run(tokens, position).double()
+            return super()._run(tokens, position, *source).double()
 
     @contextmanager
     def _arithmetic(self) -> Iterator[None]:
@@ -61,7 +61,9 @@ class ReferenceProgram(TextProgram):
         given, begin, found = torch.tensor(tokens, device=self._device), 0, {}
         for place in sorted(positions):
             part = given[:, begin : place + 1]
-            found[f"output/{place}"] = self._generator.step(part, begin).clone()
+            generator = self._generator
+            logits = generator.step(part, begin) if begin else generator.prefill(part)
+            found[f"output/{place}"] = logits.clone()
             begin = place + 1
         save_file(found, file)
 
@@ -105,7 +107,8 @@ class ReferenceProgram(TextProgram):
         if moved is not None and moved.digits:
             grid = Grid(moved.digits, moved.least, moved.seed)
         with InDouble():  # a model of transformers is called to allocate its cache
-            step = step_of(self._module, batch, self._workload.longest)
+            work = self._workload
+            step = step_of(self._module, batch, work.longest, work.prompt)
         return Reference(step, grid)
 
 
