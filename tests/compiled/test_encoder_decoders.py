@@ -103,6 +103,9 @@ def test_speech_becomes_text_after_several_start_tokens(tmp_path: Path) -> None:
         ("whisper", golow.Generation(longest=8, source=7), "features of one size"),
         ("whisper", golow.Generation(longest=41), "positions for 40 tokens"),
         ("t5", golow.Generation(longest=2, source=7, start=(1, 2)), "no room"),
+        ("t5", golow.Generation(longest=8, source=7, start=(61,)), "not one of the 61 tokens"),
+        ("t5", golow.Generation(longest=8, source=-1), "source=-1"),
+        ("bart", golow.Generation(longest=8, source=41), "positions for 40 tokens"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(

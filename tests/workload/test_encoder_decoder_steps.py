@@ -17,6 +17,7 @@ from golow.workload.generation.encoder_sources import (
     source_of,
 )
 from golow.workload.generation.request import TextRequest
+from golow.workload.quantization.quantize import quantized
 from support.models.encoder_decoders import VOCABULARY, encoder_decoder, whole_pass
 
 transformers = pytest.importorskip("transformers")
@@ -80,6 +81,12 @@ def test_models_whose_texts_have_no_beginning_are_refused() -> None:
     model.get_encoder().main_input_name = "pixel_values"
     with pytest.raises(GolowError, match="reads pixel_values"):
         require_generating(model, "Donut")
+
+
+def test_a_precision_in_which_a_model_fails_is_refused() -> None:
+    made = quantized(encoder_decoder("t5"), "fp8-weights", tuple)
+    with pytest.raises(GolowError, match="cannot begin a text"):
+        EncoderDecoderStep(made.module, BATCH, SOURCE, LENGTH)
 
 
 def test_a_gpu_and_sources_of_different_lengths_are_refused() -> None:

@@ -14,7 +14,9 @@ from golow.records.errors import Unsupported
 from golow.workload.generation.encoder_sources import source_of, start_of
 from golow.workload.generation.held_caches import HeldCaches
 from golow.workload.generation.weights_read import bytes_read
+from golow.workload.source import users_code
 
+ADVICE = "if its weights are quantised, use another precision: T5 casts values to their type."
 ONE_LENGTH = "an encoder reads sources of one length"
 SOURCE = "source_"  # before the names of buffers that keep keys and values of the encoder's output
 
@@ -39,7 +41,8 @@ class EncoderDecoderStep(HeldCaches):
         device = next(model.parameters()).device
         start, self.source = self.beginning(torch.zeros(batch, source, dtype=torch.long).to(device))
         trial = trial_caches()
-        with torch.no_grad():  # the number and the sizes of caches are those that it makes
+        # The number and the sizes of caches are those that a first call makes.
+        with torch.no_grad(), users_code(f"{type(model).__name__} cannot begin a text", ADVICE):
             hidden = self._call.encoded(self.source)
             self._call(start, hidden, trial)
         self._hidden_shape = tuple(hidden.shape)

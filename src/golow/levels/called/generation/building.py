@@ -59,11 +59,11 @@ def built_generator(
     is built."""
     _require_sense(inputs, generation, wanted)
     require_inferring(module)
+    counts = generation.counts()
     step = _step(module, generation)
     target = target_for(step, device_of(step, ()), wanted)
     cache = open_cache(wanted.cache)
     form = _form(step, generation, target)
-    counts = generation.counts()
     if form.source:  # the decoder reads several tokens at once only where it begins with them
         begins = max(1, len(generation.start))
         counts = BEGINNING, *(count for count in counts if count <= begins)
