@@ -45,6 +45,7 @@ def require_texts(made: golow.Generator, kind: str, sources: list[Tensor], start
         torch.testing.assert_close(torch.stack(found, 1).double(), after, atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_texts_are_those_of_a_whole_pass(compiled: golow.Generator) -> None:
     starts = torch.zeros(BATCH, 1, dtype=torch.int64)
     require_texts(compiled, "t5", [source(0), source(1)], starts)
@@ -52,12 +53,14 @@ def test_texts_are_those_of_a_whole_pass(compiled: golow.Generator) -> None:
     assert compiled.counts == (1,)
 
 
+@pytest.mark.slow
 def test_the_encoder_runs_once_for_a_text(compiled: golow.Generator) -> None:
     assert "encoder.block" not in compiled.plan(1)
     kept = 4 * 8 * 4 * 2 * BATCH  # heads, their size, bytes of a number, keys and values
     assert compiled.memory()["cache"] >= kept * (SOURCE + LONGEST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -71,6 +74,7 @@ def test_another_source_is_refused(compiled: golow.Generator, given: Tensor, sai
         compiled.prefill(given)
 
 
+@pytest.mark.slow
 def test_padding_of_a_source_is_refused(compiled: golow.Generator) -> None:
     mask = torch.ones(BATCH, SOURCE, dtype=torch.int64)
     compiled.prefill(source(0), attention_mask=mask)
@@ -79,6 +83,7 @@ def test_padding_of_a_source_is_refused(compiled: golow.Generator) -> None:
         compiled.generate(source(0), tokens=2, attention_mask=mask)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_too_long_is_refused(compiled: golow.Generator) -> None:
     with pytest.raises(golow.GolowError, match="the cache holds 9"):
         compiled.generate(source(0), tokens=LONGEST + 1)

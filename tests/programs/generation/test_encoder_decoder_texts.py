@@ -27,13 +27,8 @@ def configuration(folder: Path, values: dict[str, object]) -> str:
     return f"hf:{file}"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param(T5, id="t5"),
-        pytest.param(WHISPER, id="whisper", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [T5, WHISPER], ids=["t5", "whisper"])
 def test_sound_levels_match_and_an_old_source_is_caught(
     values: dict[str, object], tmp_path: Path
 ) -> None:

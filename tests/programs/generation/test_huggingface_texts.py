@@ -50,6 +50,7 @@ def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: P
         golow.generate(f"hf:{file}", pretrained=False, prompt=60, threads=1, quiet=True)
 
 
+@pytest.mark.slow
 def test_experts_match_and_a_padding_token_whose_embedding_is_zero(tmp_path: Path) -> None:
     """The reference runs a grouped product that PyTorch has not in float64; keys and values of the
     padding token are zeros, and count as written."""
