@@ -71,13 +71,14 @@ def test_texts_go_on_at_positions_of_their_own(name: str) -> None:
             logits = step(last[:, None], torch.tensor(ends)[:, None])
             expected = torch.stack([whole[row, end] for row, end in enumerate(ends)])
             torch.testing.assert_close(logits, expected, atol=1e-6, rtol=1e-6)
+        growing, near = HuggingFaceGrowing(model), 1e-6
         if model.config._attn_implementation == "eager":
-            return  # transformers' own attention gives NaN for what sees only padding
-        growing = HuggingFaceGrowing(model)
+            # Its softmax is in float32, where the lowest float64 is -inf and gives NaN to padding.
+            growing, near = HuggingFaceGrowing(model.float()), 1e-4
         logits = growing.prefill_apart([tokens[0, :PROMPT], tokens[1, : PROMPT - 4]])
         for more in range(4):
             ends = [length + more for length in lengths]
             expected = torch.stack([whole[row, end - 1] for row, end in enumerate(ends)])
-            torch.testing.assert_close(logits, expected, atol=1e-6, rtol=1e-6)
+            torch.testing.assert_close(logits.double(), expected, atol=near, rtol=near)
             last = torch.stack([tokens[row, end] for row, end in enumerate(ends)])
             logits = growing.step(last[:, None], PROMPT + more)

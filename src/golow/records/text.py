@@ -11,6 +11,7 @@ TextPrecision = Literal[
     "default", "tf32", "bf16", "fp16", "int8-weights", "int4-weights", "fp8-weights"
 ]
 Alphabet = Literal["", "bytes", "huggingface"]
+EncoderInput = Literal["", "tokens", "features"]
 
 
 class Sampling(Record, frozen=True, kw_only=True):
@@ -41,7 +42,10 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     ``tf32`` is float32 with products of tf32. device: of every level, and of the reference.
     alphabet: what a token stands for; empty if the model has no text. weight_bytes: of the weights
     that a step reads. cache_bytes: of the keys and values of one token of all texts.
-    initialisation: what the weights are. parameters: their number.
+    initialisation: what the weights are. parameters: their number. encoder: what an encoder reads,
+    if there is one: the prompts, or features drawn from prompts of one number; the decoder then
+    begins with its start token. encoder_bytes: of the keys and values of the encoder's output, of
+    all texts.
     """
 
     model: str
@@ -61,6 +65,8 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     parameters: int = 0
     weight_bytes: int = 0
     cache_bytes: int = 0
+    encoder: EncoderInput = ""
+    encoder_bytes: int = 0
 
     @property
     def longest(self) -> int:
@@ -71,3 +77,8 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     def prompts(self) -> tuple[int, ...]:
         """Given tokens of each text."""
         return self.lengths or (self.prompt,) * self.batch
+
+    def read_bytes(self, before: float) -> float:
+        """Bytes that a step reads: the weights, and the caches of this many tokens before."""
+        kept = before - self.prompt + 1 if self.encoder else before
+        return self.weight_bytes + self.encoder_bytes + self.cache_bytes * kept

@@ -202,3 +202,11 @@ def test_what_a_step_reads_and_writes_is_counted() -> None:
     looked_up = sizes.positions * sizes.width  # of the positions; that of the tokens is the head
     everything = sum(weight.numel() for weight in model.parameters())
     assert weight_bytes(model) == 4 * (everything - looked_up)
+
+
+def test_zeros_that_a_step_writes_are_counted() -> None:
+    step = OwnStep()
+    step.embedding.weight.data[0] = 0  # as a padding token's
+    _, written = tried_step(step, "it", 2, 3, 8)
+    assert written == 2 * 8 * 4
+    assert not step.table.any()

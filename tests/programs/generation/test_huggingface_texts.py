@@ -48,3 +48,32 @@ def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: P
         golow.generate(f"hf:{file}", pretrained=False, text="The ", threads=1, quiet=True)
     with pytest.raises(golow.GolowError, match="positions for 64 tokens"):
         golow.generate(f"hf:{file}", pretrained=False, prompt=60, threads=1, quiet=True)
+
+
+@pytest.mark.slow
+def test_experts_match_and_a_padding_token_whose_embedding_is_zero(tmp_path: Path) -> None:
+    """The reference runs a grouped product that PyTorch has not in float64; keys and values of the
+    padding token are zeros, and count as written."""
+    file = tmp_path / "config.json"
+    experts = {
+        "model_type": "mixtral",
+        "architectures": ["MixtralForCausalLM"],
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "pad_token_id": 0,
+        "num_hidden_layers": 1,
+    }
+    file.write_text(json.dumps({**CONFIGURATION, **experts}))
+    result = golow.generate(
+        f"hf:{file}",
+        pretrained=False,
+        prompt=5,
+        tokens=4,
+        threads=1,
+        seconds=0.1,
+        levels=[],
+        quiet=True,
+    )
+    (case,) = result.generation.cases
+    assert [run.verdict for run in case.runs] == ["match"]
+    assert case.workload.cache_bytes == 2 * 2 * 8 * 4  # keys and values, heads, size, float32

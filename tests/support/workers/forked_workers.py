@@ -56,7 +56,7 @@ MODULES = (
 )
 SCRIPTS = (
     *("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py"),
-    *("planted_texts.py", "planted_ranks.py", "faulty_ranks.py"),
+    *("planted_texts.py", "planted_sources.py", "planted_ranks.py", "faulty_ranks.py"),
 )
 COMMANDS = "GOLOW_FORKED"  # of a command that is forked: what of its own is; all, where empty
 # Set anew in a forked worker. All others may have been read by what is imported already.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 from torch import Tensor, nn
 
@@ -23,11 +25,15 @@ def lowered(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> On
     return _lowered(name, capture_inference(name, module, inputs), inputs, target)
 
 
-def lowered_step(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> OneSize:
-    """Lower a step: the buffers that the module changes in place are state."""
+def lowered_step(
+    module: nn.Module, inputs: tuple[Tensor, ...], target: Target, shared: Collection[str] = ()
+) -> OneSize:
+    """Lower a step: the buffers that the module changes in place are state, and those that its
+    steps share."""
     name = type(module).__name__
-    one = _lowered(name, capture_step(name, module, inputs), inputs, target)
-    return one._replace(graph=_without_unread_state(one.graph))
+    captured = capture_step(name, module, inputs, shared=shared)
+    one = _lowered(name, captured, inputs, target)
+    return one._replace(graph=_without_unread_state(one.graph, shared))
 
 
 def _lowered(name: str, captured: Captured, inputs: tuple[Tensor, ...], target: Target) -> OneSize:
@@ -44,14 +50,16 @@ def _lowered(name: str, captured: Captured, inputs: tuple[Tensor, ...], target: 
     return OneSize(graph, captured.constants)
 
 
-def _without_unread_state(graph: Graph) -> Graph:
+def _without_unread_state(graph: Graph, shared: Collection[str]) -> Graph:
     """Drop new content of buffers that every step writes before it reads them, such as a length
-    that is set to the position."""
+    that is set to the position. shared: buffers that other steps read."""
     read = {name for node in graph.nodes for name in node.references()}
     inputs = state_outputs(graph)
     outputs = tuple(
         item
         for item in graph.outputs
-        if item.kind != "buffer" or inputs.get(item.name, item.name) in read
+        if item.kind != "buffer"
+        or item.target in shared
+        or inputs.get(item.name, item.name) in read
     )
     return eliminate_dead_code(msgspec.structs.replace(graph, outputs=outputs))

@@ -11,6 +11,8 @@ from torch.nn import functional
 from golow.levels.generation.program import Generator, TextProgram
 from golow.models.gpt2 import Gpt2, Gpt2Block
 from golow.records.errors import Unsupported
+from golow.workload.generation.encoder_decoder_step import EncoderDecoderGrowing
+from golow.workload.generation.encoder_sources import is_encoder_decoder
 from golow.workload.generation.huggingface_step import HuggingFaceGrowing, left_padded
 from golow.workload.generation.step_modules import is_huggingface
 from golow.workload.generation.text_bundle import TextBundle
@@ -81,6 +83,8 @@ def growing(bundle: TextBundle) -> Generator:
     module = bundle.module()
     if isinstance(module, Gpt2):
         return GrowingGpt2(module)
+    if is_encoder_decoder(module):
+        return EncoderDecoderGrowing(module)
     if is_huggingface(module):
         return HuggingFaceGrowing(module)
     raise Unsupported("eager", "a step module has its own caches: see eager:static")

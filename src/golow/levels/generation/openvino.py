@@ -102,6 +102,8 @@ def stateful(bundle: TextBundle) -> Stateful:
         raise Unsupported("openvino", f"runs float32 here, not {workload.precision}")
     if len(set(workload.prompts)) > 1:
         raise Unsupported("openvino", ONE_LENGTH)
+    if workload.encoder:
+        raise Unsupported("openvino", "golow gives it no model with an encoder")
     if isinstance(module, Gpt2):
         return Stateful(CarriedGpt2(module), workload.batch, workload.threads)
     if is_huggingface(module):

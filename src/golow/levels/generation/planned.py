@@ -3,7 +3,8 @@ framework in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from golow.observer import Silent
 from golow.records.errors import GolowError, Unsupported
 from golow.records.text import TextPrecision
 from golow.records.workload import Precision
+from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
+from golow.workload.generation.encoder_sources import source_of as encoder_source
 from golow.workload.generation.text_bundle import TextBundle
 
 # A module in half precision states its own.
@@ -24,15 +27,19 @@ ON_GPU: dict[TextPrecision, Precision] = {"default": "ieee", "tf32": "tf32"}
 
 
 class Planned:
-    """A generator over a compiled model. Its logits are in memory that the next call writes."""
+    """A generator over a compiled model. Its logits are in memory that the next call writes.
+    source_of: what an encoder reads for the tokens that texts begin with."""
 
-    def __init__(self, compiled: Generator) -> None:
-        self._compiled = compiled
+    def __init__(
+        self, compiled: Generator, source_of: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        self._compiled, self._source_of = compiled, source_of
 
     def prefill(self, tokens: Tensor) -> Tensor:
         """Logits after the tokens that texts begin with."""
         self._compiled.reset()
-        return self._compiled.prefill(tokens)
+        given = tokens if self._source_of is None else self._source_of(tokens)
+        return self._compiled.prefill(given)
 
     def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
         """Logits after texts of different lengths."""
@@ -52,7 +59,11 @@ class Planned:
 def planned(bundle: TextBundle) -> Planned:
     """The generator; raises `Unsupported` for a step that the level cannot run."""
     work = bundle.workload
-    texts = Generation(longest=work.longest, batch=work.batch)
+    step, texts = step_module(bundle), Generation(longest=work.longest, batch=work.batch)
+    source_of = None
+    if isinstance(step, EncoderDecoderStep):
+        texts = texts._replace(longest=step.longest)
+        source_of = partial(encoder_source, step.model)
     if work.device == "cuda":
         wanted = Wanted(level="cudnn", precision=ON_GPU.get(work.precision, "default"))
     elif work.precision == "bf16":
@@ -60,7 +71,7 @@ def planned(bundle: TextBundle) -> Planned:
     else:
         wanted = Wanted(level="onednn", threads=work.threads)
     try:
-        return Planned(built_generator(step_module(bundle), None, texts, wanted, Silent()))
+        return Planned(built_generator(step, None, texts, wanted, Silent()), source_of)
     except GolowError as error:
         if isinstance(error.__cause__, Unsupported):
             raise error.__cause__ from None

@@ -28,10 +28,10 @@ class Reference(Static):
         super().__init__(step.double())
         self._grid = grid
 
-    def _run(self, tokens: Tensor, position: Tensor) -> Tensor:
+    def _run(self, tokens: Tensor, position: Tensor, *source: Tensor) -> Tensor:
         """Logits in float64."""
         with self._arithmetic():
-            return super()._run(tokens, position).double()
+            return super()._run(tokens, position, *source).double()
 
     @contextmanager
     def _arithmetic(self) -> Iterator[None]:
@@ -61,7 +61,9 @@ class ReferenceProgram(TextProgram):
         given, begin, found = torch.tensor(tokens, device=self._device), 0, {}
         for place in sorted(positions):
             part = given[:, begin : place + 1]
-            found[f"output/{place}"] = self._generator.step(part, begin).clone()
+            generator = self._generator
+            logits = generator.step(part, begin) if begin else generator.prefill(part)
+            found[f"output/{place}"] = logits.clone()
             begin = place + 1
         save_file(found, file)
 
@@ -104,7 +106,10 @@ class ReferenceProgram(TextProgram):
         grid = None
         if moved is not None and moved.digits:
             grid = Grid(moved.digits, moved.least, moved.seed)
-        return Reference(step_of(self._module, batch, self._workload.longest), grid)
+        with InDouble():  # a model of transformers is called to allocate its cache
+            work = self._workload
+            step = step_of(self._module, batch, work.longest, work.prompt)
+        return Reference(step, grid)
 
 
 def _move(module: nn.Module, moved: Moved) -> None:

@@ -9,7 +9,7 @@ does not take is captured by AOTAutograd, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from torch import Tensor, nn
@@ -40,14 +40,19 @@ def capture_inference(
 
 
 def capture_step(
-    name: str, module: nn.Module, inputs: tuple[Tensor, ...], said: list[str] | None = None
+    name: str,
+    module: nn.Module,
+    inputs: tuple[Tensor, ...],
+    said: list[str] | None = None,
+    shared: Collection[str] = (),
 ) -> Captured:
     """The graph of ``module.eval()(*inputs)`` with the buffers that it changes in place as state:
-    the graph receives them and returns their new content. said: receives torch's messages."""
+    the graph receives them and returns their new content. said: receives torch's messages. shared:
+    buffers that are state because other steps of the module change them."""
     start = time.perf_counter()
     module.eval()
     captured = exported_graph(name, module, inputs, [] if said is None else said, start)
-    return return_changed_buffers(captured, module)
+    return return_changed_buffers(captured, module, shared)
 
 
 def capture_training(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 from torch import Tensor, nn
@@ -13,19 +13,23 @@ from golow.lower.ir.graph import Graph, GraphInput, GraphOutput
 from golow.lower.ir.rewriting import rewritten
 
 
-def return_changed_buffers(captured: Captured, module: nn.Module) -> Captured:
+def return_changed_buffers(
+    captured: Captured, module: nn.Module, shared: Collection[str] = ()
+) -> Captured:
     """Return what the graph's operations in place leave in buffers as further outputs.
 
     Such an output has the name of the buffer's own value here;
     `golow.lower.aten.functional.make_functional` gives it that of the new content. torch.export
     takes a buffer that the forward pass reaches by another way than its name, such as a list of
     caches, for a constant: one that is changed is named again. Other constants that are changed
-    stay as they are, and the levels refuse them.
+    stay as they are, and the levels refuse them. shared: buffers that other graphs of the module
+    change; one that only reads them returns them, too, so that they are state there.
     """
-    changed = dict.fromkeys(_changed(captured.graph))
+    changed = dict.fromkeys((*_changed(captured.graph), *_held(captured, module, shared)))
     graph = _with_held_buffers(captured, module, changed)
     buffers = {item.value.name: item for item in graph.inputs if item.kind == "buffer"}
-    names = dict.fromkeys(_changed(graph))
+    read = (name for name, item in buffers.items() if item.target in shared)
+    names = dict.fromkeys((*_changed(graph), *read))
     outputs = tuple(
         GraphOutput(name=name, kind="buffer", target=buffers[name].target)
         for name in names
@@ -43,6 +47,15 @@ def _changed(graph: Graph) -> Iterator[str]:
         memory.run(node)
         if (written := overwritten(node)) is not None:
             yield memory.first(written)
+
+
+def _held(captured: Captured, module: nn.Module, names: Collection[str]) -> Iterator[str]:
+    """The values of constants that are buffers of these names."""
+    keys = {_key(module.get_buffer(name)) for name in names}
+    for item in captured.graph.inputs:
+        held = captured.constants.get(item.target) if item.kind == "constant" else None
+        if held is not None and _key(held) in keys:
+            yield item.value.name
 
 
 def _with_held_buffers(captured: Captured, module: nn.Module, changed: dict[str, None]) -> Graph:

@@ -89,12 +89,13 @@ class Case:
         return TextCase(workload=self._workload, runs=runs, race=summary, error_limit=self._limit)
 
     def _written(self, free: MadeTexts | None) -> dict[str, Any]:
-        """Return the given texts and what a level wrote after them, by fields of its record."""
+        """Return the given texts and what a level wrote after them, by fields of its record; only
+        the latter if an encoder read the given ones."""
         if free is None or not self._given:
             return {}
         work = self._workload
         first, *further = (
-            text_of([*prompt, *tokens], work.alphabet, work.source)
+            text_of([*(() if work.encoder else prompt), *tokens], work.alphabet, work.source)
             for prompt, tokens in zip(self._given, free.tokens, strict=False)
         )
         return {"written": first, "further": tuple(further)}

@@ -27,14 +27,16 @@ WORKING: dict[TextPrecision, Rounding] = {
 
 class ForcedTexts:
     """The tokens that are forced: a short text from its first token on, and a whole one after a
-    prompt. Each level's logits become one file."""
+    prompt. If an encoder reads prompts, both begin with one of full length. Each level's logits
+    become one file."""
 
     def __init__(self, workload: TextWorkload, drawn: Drawn, folder: Path) -> None:
         self._folder, self._files = folder, 0
-        short = min(SHORT, workload.longest)
+        begin = workload.prompt if workload.encoder else 1
+        short = min(begin - 1 + SHORT, workload.longest)
         places = drawn.positions(workload.prompt - 1, workload.longest - 1, POSITIONS)
         self._texts = (
-            (drawn.texts(short), 1, list(range(short))),
+            (drawn.texts(short), begin, list(range(begin - 1, short))),
             (drawn.texts(workload.longest), workload.prompt, places),
         )
 

@@ -101,7 +101,7 @@ class TextCase(Record, frozen=True, kw_only=True):
         of the mean length, at that many bytes per second."""
         work = self.workload
         length = mean(work.prompts) + (work.tokens + 1) / 2
-        return (work.weight_bytes + work.cache_bytes * length) / read_rate
+        return work.read_bytes(length) / read_rate
 
 
 class Generation(Record, frozen=True, kw_only=True):

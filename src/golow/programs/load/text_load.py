@@ -48,6 +48,11 @@ def load_texts(request: Request, settings: LoadSettings, observer: Observer) -> 
         observer.stage("preparing the model")
         bundles = write_text_bundles(prepare_text(asked_for), folder)
         work = bundles[0].workload
+        if work.encoder:
+            raise GolowError(
+                f"{work.model} has an encoder, and golow has no load test for its texts",
+                "golow generate measures their tokens.",
+            )
         asked = asked_texts.drawn(plan.texts, work.vocabulary, plan.most, plan.seed)
         asked.write(bundles[0].folder)
         observer.stage("the reference: float64")

@@ -19,7 +19,7 @@ def title(found: Generation) -> str:
     batches = ", ".join(str(case.workload.batch) for case in found.cases)
     rules = ", ".join(sorted({layer.rule for layer in work.source.quantized}))
     parts = [
-        f"{work.model}, {work.tokens} tokens after {_lengths(work)}",
+        f"{work.model}, {work.tokens} tokens {_prompts(work)}",
         f"batch {batches}",
         rules or ("float32" if work.precision == "default" else work.precision),
     ]
@@ -31,9 +31,12 @@ def title(found: Generation) -> str:
     return ", ".join(parts)
 
 
-def _lengths(work: TextWorkload) -> str:
+def _prompts(work: TextWorkload) -> str:
+    if work.encoder:
+        source = "features" if work.encoder == "features" else f"a source of {work.prompt}"
+        return f"from {source}"
     shortest = min(work.prompts)
-    return f"{work.prompt}" if shortest == work.prompt else f"{shortest} to {work.prompt}"
+    return f"after {work.prompt if shortest == work.prompt else f'{shortest} to {work.prompt}'}"
 
 
 def conditions(found: Generation) -> str:

@@ -86,5 +86,5 @@ def _draw_roof(panel: Axes, found: Generation, case: TextCase) -> None:
         return
     work = case.workload
     lengths = (work.prompt + 1, work.longest)
-    times = [(work.weight_bytes + work.cache_bytes * n) / found.read_rate.value for n in lengths]
+    times = [work.read_bytes(n) / found.read_rate.value for n in lengths]
     panel.plot(lengths, [1e3 * s for s in times], color="#606060", linestyle=(0, (4, 2)))

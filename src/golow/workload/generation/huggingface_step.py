@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from golow.workload.generation.held_caches import HeldCaches
 
-class HuggingFaceStep(nn.Module):
+
+class HuggingFaceStep(HeldCaches):
     """Inputs and output: those of a step module (`golow.models.gpt2_step.Gpt2Step`).
 
     The caches are the tensors of transformers' ``StaticCache``, which its layers write in place,
@@ -31,7 +33,7 @@ class HuggingFaceStep(nn.Module):
             device = next(model.parameters()).device
             first = torch.zeros(batch, 1, dtype=torch.long, device=device)
             self._call(first, torch.arange(1, device=device), cache)
-        self._hold()
+        self.hold(cache.layers)
 
     def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
         """The logits of the next token."""
@@ -56,21 +58,6 @@ class HuggingFaceStep(nn.Module):
         finally:
             for layer in self._cache.layers:
                 layer.rows = None
-
-    def _hold(self) -> None:
-        for place, layer in enumerate(self._cache.layers):
-            for name in ("keys", "values", "cumulative_length"):
-                if hasattr(layer, name):
-                    self.register_buffer(f"{name}_{place}", getattr(layer, name))
-
-    def _apply(self, function: Any, recurse: bool = True) -> HuggingFaceStep:
-        """Let the cache follow the buffers, for example in ``to`` and ``double``."""
-        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
-        for place, layer in enumerate(self._cache.layers):
-            for name in ("keys", "values", "cumulative_length"):
-                if hasattr(layer, name):
-                    setattr(layer, name, getattr(self, f"{name}_{place}"))
-        return self
 
 
 class HuggingFaceGrowing:

@@ -11,19 +11,25 @@ from torch import nn
 
 from golow.models import ZOO
 from golow.records.errors import GolowError
-from golow.records.text import TextPrecision, TextWorkload
+from golow.records.text import EncoderInput, TextPrecision, TextWorkload
 from golow.records.workload import Device, ModelSource
 from golow.storage.files import read_json
 from golow.workload.generation.alphabet import alphabet_of, tokens_of
+from golow.workload.generation.encoder_sources import (
+    ONE_NUMBER,
+    is_encoder_decoder,
+    reads_of,
+    require_generating,
+    require_sources,
+)
 from golow.workload.generation.own_positions import takes_own_positions
 from golow.workload.generation.request import PROMPT, TextRequest, require_sense
 from golow.workload.generation.step_modules import (
+    facts_of,
     in_precision,
     is_own_step,
     longest_text,
     step_of,
-    tried_step,
-    weight_bytes,
 )
 from golow.workload.hub import downloads
 from golow.workload.hub.huggingface import TOKENIZERS
@@ -81,19 +87,25 @@ def prepare_text(request: TextRequest) -> PreparedText:
     prompts = tuple(tuple(tokens_of(text, alphabet, source)) for text in given)
     lengths = tuple(map(len, prompts))
     length = max(lengths, default=request.prompt or PROMPT)
+    encoder: EncoderInput = reads_of(module, name) if is_encoder_decoder(module) else ""
+    if encoder == "features":
+        length = ONE_NUMBER
+    if encoder:
+        require_sources(module, name, request, length, lengths)
+    else:
+        _require_room(module, name, length, request.tokens)
     differ = len(set(lengths)) > 1
-    _require_room(module, name, length, request.tokens)
     workloads = []
     for batch in request.batch if len(prompts) < 2 else (len(prompts),):
-        step = step_of(module, batch, length + request.tokens)
-        found = tried_step(step, name, batch, length, length + request.tokens)
+        step = step_of(module, batch, length + request.tokens, length)
+        found = facts_of(step, module, name, batch, length, length + request.tokens)
         if differ:
             _require_own_positions(step, name, batch, length + request.tokens, request.device)
         workloads.append(
             TextWorkload(
                 model=name,
                 source=source,
-                vocabulary=found[0],
+                vocabulary=found.vocabulary,
                 batch=batch,
                 prompt=length,
                 tokens=request.tokens,
@@ -106,8 +118,10 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 alphabet=alphabet,
                 initialisation=how,
                 parameters=parameter_count(module),
-                weight_bytes=weight_bytes(module),
-                cache_bytes=found[1],
+                weight_bytes=found.weight_bytes,
+                cache_bytes=found.cache_bytes,
+                encoder=encoder,
+                encoder_bytes=found.encoder_bytes,
             )
         )
     return PreparedText(tuple(workloads), module, prompts, live)
@@ -169,12 +183,8 @@ def _require_text_model(module: nn.Module, source: ModelSource, name: str) -> No
             f"golow cannot generate text with {name}",
             "use gpt2_small, a causal model as hf:NAME, or your own step module as file.py:Name.",
         )
-    config = getattr(module, "config", None)
-    if getattr(config, "is_encoder_decoder", False):
-        raise GolowError(
-            f"{name} has an encoder, whose texts golow does not generate yet",
-            "use a causal language model, such as hf:gpt2.",
-        )
+    if is_encoder_decoder(module):
+        require_generating(module, name)
 
 
 def _require_own_positions(

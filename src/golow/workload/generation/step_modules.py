@@ -7,7 +7,9 @@ text begins at position 0 with any number of tokens, and continues where it ende
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,8 @@ from golow.models.gpt2 import Gpt2
 from golow.models.gpt2_step import Gpt2Step
 from golow.records.errors import GolowError
 from golow.records.text import TextPrecision
+from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
+from golow.workload.generation.encoder_sources import is_encoder_decoder
 from golow.workload.generation.huggingface_step import HuggingFaceStep
 from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.source import users_code
@@ -27,9 +31,12 @@ CONTRACT = (
 )
 
 
-def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
+def step_of(module: nn.Module, batch: int, longest: int, prompt: int = 0) -> nn.Module:
     """The step module, with caches for this many texts of up to this many tokens. A module that is
-    none of the known kinds is a step module already, with its own caches."""
+    none of the known kinds is a step module already, with its own caches. prompt: tokens of these
+    that an encoder reads if the model has one; then the decoder reads its start and the others."""
+    if is_encoder_decoder(module):
+        return EncoderDecoderStep(module, batch, prompt, longest - prompt + 1).eval()
     if isinstance(module, Gpt2):
         return Gpt2Step(module, batch, longest).to(module.transformer.ln_f.weight).eval()
     if is_huggingface(module):
@@ -59,6 +66,27 @@ def longest_text(module: nn.Module) -> int | None:
     return None
 
 
+class StepFacts(NamedTuple):
+    """vocabulary: number of logits. cache_bytes: of one token of all texts. weight_bytes: of the
+    weights that a step reads. encoder_bytes: of keys and values of the source of all texts."""
+
+    vocabulary: int
+    cache_bytes: int
+    weight_bytes: int
+    encoder_bytes: int = 0
+
+
+def facts_of(
+    step: nn.Module, module: nn.Module, name: str, batch: int, prompt: int, longest: int
+) -> StepFacts:
+    """Return what a step of the module reads and writes. Raises `GolowError` for a module that
+    breaks the contract."""
+    if isinstance(step, EncoderDecoderStep):
+        sizes = step.token_bytes(), step.weight_bytes(), step.source_bytes()
+        return StepFacts(step.vocabulary(), *sizes)
+    return StepFacts(*tried_step(step, name, batch, prompt, longest), weight_bytes(module))
+
+
 def tried_step(
     step: nn.Module, name: str, batch: int, prompt: int, longest: int
 ) -> tuple[int, int]:
@@ -68,21 +96,38 @@ def tried_step(
     start = torch.zeros(batch, prompt, dtype=torch.long, device=device)
     begin, last = (torch.tensor(place, device=device) for place in (0, longest - 1))
     with torch.no_grad(), users_code(f"{name} is not a step module", CONTRACT):
-        logits = step(start, begin)
-        before = {key: value.clone() for key, value in step.named_buffers()}
-        following = step(start[:, :1], last)
-    for found in (logits, following):
-        if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != batch:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        found = [step(start, begin)]
+        written = _written_bytes(step, lambda: found.append(step(start[:, :1], last)))
+    for logits in found:
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != batch:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise GolowError(f"{name} returns {shape}, not logits [{batch}, vocabulary]", CONTRACT)
-    changed = sum(
-        int((value != before[key]).sum()) * value.element_size()
-        for key, value in step.named_buffers()
-        if value.dim()
-    )
-    if not changed:
+    if not written:
         raise GolowError(f"{name} writes no buffer, so it keeps nothing of a text", CONTRACT)
-    return logits.shape[1], changed
+    return found[0].shape[1], written
+
+
+def _written_bytes(step: nn.Module, call: Callable[[], object]) -> int:
+    """Return the bytes of buffers that a call of the step writes. Zeros count too, because before
+    it every number is moved by one: the embedding of a padding token is often zero, and then so are
+    its keys and values."""
+    before = {name: value.clone() for name, value in step.named_buffers()}
+    moved = {
+        name: value
+        for name, value in step.named_buffers()
+        if value.is_floating_point() and 0 not in value.stride()
+    }
+    for value in moved.values():
+        value.add_(1)
+    call()
+    written = 0
+    for name, value in step.named_buffers():
+        expected = before[name] + 1 if name in moved else before[name]
+        if value.dim():
+            written += int((value != expected).sum()) * value.element_size()
+    for name, value in moved.items():
+        value.copy_(before[name])
+    return written
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -3,7 +3,7 @@ lowered, built over one cache, and compared with the module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -11,7 +11,12 @@ from torch import nn
 
 from golow.levels.called.assembly import NEAR, TINY
 from golow.levels.called.building import target_for
-from golow.levels.called.generation.forms import Form
+from golow.levels.called.generation.encoder_decoder import (
+    EncoderDecoder,
+    distance,
+    encoder_decoder_step,
+)
+from golow.levels.called.generation.forms import BEGINNING, Form
 from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.generator import Generator, GeneratorParts
 from golow.levels.called.generation.on_gpu import GeneratingGpu
@@ -35,6 +40,8 @@ from golow.lower.operators.step_attention import StepAttention
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
+from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
+from golow.workload.generation.encoder_sources import is_encoder_decoder
 from golow.workload.generation.own_positions import TRIED, takes_own_positions, unchanged
 from golow.workload.generation.step_modules import step_of
 
@@ -53,11 +60,13 @@ def built_generator(
     _require_sense(inputs, generation, wanted)
     require_inferring(module)
     counts = generation.counts()
-    step = step_of(module, generation.batch, generation.longest)
-    step.eval()
+    step = _step(module, generation)
     target = target_for(step, device_of(step, ()), wanted)
     cache = open_cache(wanted.cache)
     form = _form(step, generation, target)
+    if form.source:  # the decoder reads several tokens at once only where it begins with them
+        begins = max(1, len(generation.start))
+        counts = BEGINNING, *(count for count in counts if count <= begins)
     graphs = _Graphs(step, generation, form, target, cache, observer)
     name, near = type(module).__name__, NEAR[target.precision]
     made = _built(name, graphs.of(counts), step, generation, form, target, cache, observer)
@@ -78,8 +87,23 @@ def built_generator(
     return made
 
 
+def _step(module: nn.Module, generation: Generation) -> nn.Module:
+    """Return the step module, with its caches."""
+    if is_encoder_decoder(module):
+        return encoder_decoder_step(module, generation)
+    if (generation.source or generation.start) and not isinstance(module, EncoderDecoderStep):
+        raise GolowError(
+            f"{type(module).__name__} has no encoder",
+            "leave out source= and start= in golow.Generation.",
+        )
+    return step_of(module, generation.batch, generation.longest).eval()
+
+
 def _form(step: nn.Module, generation: Generation, target: Target) -> Form:
-    """Return the form of a step: on a GPU, texts have one position."""
+    """Return the form of a step: on a GPU, texts have one position, as those of a decoder have that
+    attends to a source."""
+    if isinstance(step, EncoderDecoderStep):
+        return Form(generation.batch, own=False, source=tuple(step.source.shape))
     several = generation.batch > 1 and isinstance(target, Processor)
     own = several and takes_own_positions(step, generation.batch, generation.longest)
     return Form(generation.batch, own)
@@ -134,15 +158,16 @@ def _built(
     for count, one in sizes.items():
         observer.stage(f"building the plan of {_in_words(count)}")
         with explained(target.level), roomy():
-            plans[count] = made.add(one, weights, form.sample(count, target.device))
+            plans[count] = made.add(count, one, weights, form.sample(count, target.device))
     vocabulary = _vocabulary(sizes[1].graph)
     runs, likeliest = made.running(generation, vocabulary)
-    return Generator(
-        GeneratorParts(
-            name, target.level, generation, form, target.device, vocabulary, plans, runs,
-            likeliest, made.clear, made.bytes, made.close,
-        )
+    parts = GeneratorParts(
+        name, target.level, generation, form, target.device, vocabulary, plans, runs, likeliest,
+        made.clear, made.bytes, made.close,
     )  # fmt: skip
+    if isinstance(step, EncoderDecoderStep):
+        return EncoderDecoder(parts, generation.start or (step.start,))
+    return Generator(parts)
 
 
 def _require_sense(inputs: object, generation: Generation, wanted: Wanted) -> None:
@@ -167,6 +192,8 @@ def _require_sense(inputs: object, generation: Generation, wanted: Wanted) -> No
 
 
 def _in_words(count: int) -> str:
+    if count == BEGINNING:
+        return "1 new token after a source"
     return f"{count} new tokens" if count > 1 else "1 new token"
 
 
@@ -174,8 +201,9 @@ def _lowered(step: nn.Module, form: Form, count: int, target: Target) -> OneSize
     from golow.levels.called.lowering import lowered_step
 
     sample = form.sample(count, target.device)
-    one = lowered_step(target.captured_as(step), target.captured_with(sample), target)
-    _require_step(one.graph, form.batch)
+    shared = step.shared if isinstance(step, EncoderDecoderStep) else ()
+    one = lowered_step(target.captured_as(step), target.captured_with(sample), target, shared)
+    _require_step(one.graph, form.batch, shared)
     with explained(target.level):
         target.require_runnable(one.graph)
     return one
@@ -193,9 +221,10 @@ def _vocabulary(graph: Graph) -> int:
     return next(values[o.name].shape[-1] for o in graph.outputs if o.kind == "output")
 
 
-def _require_step(graph: Graph, batch: int) -> None:
+def _require_step(graph: Graph, batch: int, shared: Collection[str]) -> None:
     """Raise `GolowError` for a graph that is not a step of a language model: whose output is not
-    logits, or that stores anything but rows of caches at the given position."""
+    logits, or that stores anything but rows of caches at the given position. shared: buffers that
+    steps of a source store whole."""
     values = graph.values()
     made = [values[item.name] for item in graph.outputs if item.kind == "output"]
     if len(made) != 1 or len(made[0].shape) != 2 or made[0].shape[0] != batch:
@@ -208,7 +237,7 @@ def _require_step(graph: Graph, batch: int) -> None:
     makers = {value.name: node for node in graph.nodes for value in node.outputs if value}
     targets = {item.name: item.target for item in graph.outputs if item.kind == "buffer"}
     for name in state_outputs(graph):
-        if not _writes_rows(makers.get(name), position):
+        if targets.get(name) not in shared and not _writes_rows(makers.get(name), position):
             raise GolowError(
                 f"the step changes its buffer {targets.get(name, name)} other than by writing "
                 "the rows of the new tokens",
@@ -237,6 +266,8 @@ def _distance(generator: Generator, step: nn.Module) -> float:
     draws = torch.Generator().manual_seed(0)
     text = torch.randint(generator.vocabulary, (batch, length), generator=draws)
     text = text.to(generator.device)
+    if isinstance(generator, EncoderDecoder) and isinstance(step, EncoderDecoderStep):
+        return distance(generator, step, text)
     with unchanged(step):
         expected = step(text, torch.zeros((), dtype=torch.int64, device=generator.device))
     found = generator.prefill(text)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from golow.levels.called.forks import forks
 from golow.levels.called.generation.chunks import pieces
-from golow.levels.called.generation.forms import Form
+from golow.levels.called.generation.forms import BEGINNING, Form
 from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.texts import Ids, Texts, texts_of
 from golow.levels.called.target import Run, TargetPlan
@@ -58,7 +58,7 @@ class Generator(Uncopied):
     def __init__(self, parts: GeneratorParts) -> None:
         generation, device = parts.generation, parts.device
         self._parts, self._runs = parts, dict(parts.runs)
-        self._counts = tuple(sorted(self._runs))
+        self._counts = tuple(sorted(parts.plans.keys() - {BEGINNING}))
         self._forks = len(forks)
         self.batch, self.longest = generation.batch, generation.longest
         self.vocabulary, self.device, self.name = parts.vocabulary, device, parts.name
@@ -66,7 +66,9 @@ class Generator(Uncopied):
         new = torch.empty
         # Behind a shorter text are tokens of the vocabulary, which no other token sees.
         self._text = torch.zeros(self.batch, self.longest, dtype=torch.int64, device=device)
-        self._given = {n: new(self.batch, n, dtype=torch.int64, device=device) for n in self._runs}
+        self._given = {
+            n: new(self.batch, n, dtype=torch.int64, device=device) for n in self._counts
+        }
         self._position = parts.form.position(device)
         self._behind = torch.zeros(self.batch, 1, dtype=torch.int64, device=device)
         self._differ = False  # the lengths of texts

@@ -29,9 +29,10 @@ class GeneratingGpu:
         self._plans: dict[int, CalledPlan] = {}  # by the number of new tokens
 
     def add(
-        self, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
+        self, count: int, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
     ) -> CalledPlan:
-        """Build the plan of a lowered step. state: the module's state dict; sample: inputs."""
+        """Build the plan of a lowered step of this many tokens. state: the module's state dict;
+        sample: inputs."""
         from golow.levels.direct.cudnn.run.called_plan import CalledPlan
 
         self.target.building()
@@ -47,7 +48,7 @@ class GeneratingGpu:
             kept=self._kept,
         )
         plan.share(self._weights)
-        self._plans[sample[0].shape[1]] = plan
+        self._plans[count] = plan
         return plan
 
     def running(self, generation: Generation, vocabulary: int) -> tuple[dict[int, Run], Run | None]:

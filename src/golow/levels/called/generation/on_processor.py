@@ -30,14 +30,15 @@ class GeneratingProcessor:
         self._workshop = Workshop(compiler, cache / target.level) if compiler else None
 
     def add(
-        self, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
+        self, count: int, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
     ) -> CalledPlan:
-        """Build the plan of a lowered step. state: the module's state dict; sample: inputs."""
+        """Build the plan of a lowered step of this many tokens. state: the module's state dict;
+        sample: inputs."""
         self.target.building()
         read = one.reading(state, self.target.array)
         plan = CalledPlan(one.graph, read, self._workshop, as_stored=True, state=self._state)
         plan.share(self._weights)
-        self._plans[sample[0].shape[1]] = plan
+        self._plans[count] = plan
         return plan
 
     def running(self, generation: Generation, vocabulary: int) -> tuple[dict[int, Run], Run | None]:
