@@ -15,7 +15,7 @@ from support import one_run
 from support.examples import register_profiles
 from support.graphs.shared_captures import captures_shared
 from support.pages.browser import Browser, browser
-from support.workers.forked_workers import ForkServer, forked_workers
+from support.workers.forked_workers import ForkServer, fork_commands, forked_workers
 
 register_profiles()
 torch.set_num_threads(1)
@@ -81,4 +81,12 @@ def forked(fork_server: ForkServer) -> Iterator[None]:
     """The workers of this module are forked from a process that has imported torch; but a process
     that was forked cannot use a GPU."""
     with nullcontext() if torch.cuda.is_available() else forked_workers(fork_server):
+        yield
+
+
+@pytest.fixture(scope="module")
+def forked_commands(forked: None) -> Iterator[None]:
+    """So are this module's commands, and what they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        fork_commands(patch)
         yield
