@@ -84,9 +84,7 @@ def forked(fork_server: ForkServer) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def forked_commands(forked: None) -> Iterator[None]:
-    """So are this module's commands, and what they start."""
-    with pytest.MonkeyPatch.context() as patch:
-        fork_commands(patch)
-        yield
+@pytest.fixture
+def forked_commands(forked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are the commands of this test, and what they start."""
+    fork_commands(monkeypatch)

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from golow.artifact.loading import load_compiled
+from support.workers.forked_workers import fork_commands
 
 pytestmark = [pytest.mark.usefixtures("forked_commands"), pytest.mark.slow]
 
@@ -26,9 +27,11 @@ def golow(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def built(forked_commands: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(forked: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("built") / "lenet5.golow"
-    answer = golow("build", "lenet5", "--batch", "1,4", "--threads", 1, "--out", file)
+    with pytest.MonkeyPatch.context() as patch:
+        fork_commands(patch)
+        answer = golow("build", "lenet5", "--batch", "1,4", "--threads", 1, "--out", file)
     assert answer.returncode == 0, answer.stderr
     assert f"golow run {file} --check --time" in answer.stdout
     return file
