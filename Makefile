@@ -7,6 +7,11 @@
 # make docs           the documentation as a site in site/; a broken link ends it
 # make figures        figures, tables, report pages and screenshots of the docs again, from their stored records
 # make wheel          the package as one file in dist/
+
+# What Python compiles is kept, where the environment says otherwise, too: the tests are collected four
+# times in .ci/run, and pytest would rewrite their assertions each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin

@@ -15,7 +15,7 @@ from support import one_run
 from support.examples import register_profiles
 from support.graphs.shared_captures import captures_shared
 from support.pages.browser import Browser, browser
-from support.workers.forked_workers import ForkServer, forked_workers
+from support.workers.forked_workers import ForkServer, fork_commands, forked_workers
 
 register_profiles()
 torch.set_num_threads(1)
@@ -82,3 +82,9 @@ def forked(fork_server: ForkServer) -> Iterator[None]:
     that was forked cannot use a GPU."""
     with nullcontext() if torch.cuda.is_available() else forked_workers(fork_server):
         yield
+
+
+@pytest.fixture
+def forked_commands(forked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are the commands of this test, and what they start."""
+    fork_commands(monkeypatch)

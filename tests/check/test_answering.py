@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,15 @@ from golow.workload.variances import measure_variances
 
 pytestmark = pytest.mark.usefixtures("forked")
 
-IMAGES = [name for name, entry in ZOO.items() if entry.resolution >= 128]
 BEHIND_NORMS = [
     "densenet121", "efficientnet_b0", "mobilenet_v1", "mobilenet_v2", "resnet18", "shufflenet_v2",
 ]  # fmt: skip
+LARGE = ("alexnet", "vgg16", "vgg19", "resnet50", "convnext_tiny", "vit_b_16")
+IMAGES = [
+    pytest.param(name, marks=pytest.mark.whole_network if name in LARGE else ())
+    for name, entry in ZOO.items()
+    if entry.resolution >= 128
+]
 
 
 class Fading(nn.Module):
@@ -65,20 +71,26 @@ def spread(samples: Tensor) -> float:
     return float(apart / samples.square().mean().sqrt())
 
 
+@cache
+def prepared_network(name: str) -> Prepared:
+    """With new weights, for two small images."""
+    entry = ZOO[name]
+    side = min(entry.resolution, max(64, entry.minimum_resolution))
+    return prepare(Request(name, batch=2, resolution=side))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_new_network_answers_to_its_images(name: str) -> None:
     """By far more than rounding; without statistics six of these differ by a thousandth or less."""
-    entry = ZOO[name]
-    side = min(entry.resolution, max(64, entry.minimum_resolution))
-    prepared = prepare(Request(name, batch=2, resolution=side))
+    prepared = prepared_network(name)
     assert spread(outputs(prepared.module, prepared)) > 1e-2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEHIND_NORMS)
 def test_an_error_in_the_first_layer_is_seen(name: str) -> None:
-    prepared = prepare(Request(name, batch=2, resolution=64))
+    prepared = prepared_network(name)
     wrong = copy.deepcopy(prepared.module)
     first = next(layer for layer in wrong.modules() if isinstance(layer, nn.Conv2d))
     with torch.no_grad():

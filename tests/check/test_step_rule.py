@@ -4,6 +4,7 @@ right passes."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -47,8 +48,9 @@ INPUTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+@cache
 def running(name: str, mode: Mode) -> Running:
-    """The plan of a network with random weights."""
+    """The plan of a network with random weights, which each check begins with."""
     torch.manual_seed(0)
     make, shape = INPUTS[name]
     return Running(lower(make(), torch.randn(shape), mode))
@@ -64,6 +66,7 @@ def check(
     def run(watch: Watch) -> None:
         execution.run_watched(under_plant(execution, at, plant, watch))
 
+    plan.fill_state()
     plan.point_at(0)
     return steps_check(plan.network, execution, run, graph=graph)
 
@@ -98,7 +101,6 @@ def test_what_is_right_passes(name: str, mode: Mode) -> None:
 def test_a_fault_is_found_where_it_was_planted(name: str, mode: Mode, fault: str) -> None:
     plan = running(name, mode)
     for at in places(plan):
-        plan.fill_state()
         changed = False
 
         def plant(values: np.ndarray) -> np.ndarray:
@@ -142,7 +144,6 @@ def test_the_wrong_one_of_equal_maxima_is_found() -> None:
         if node.op == f"{MaxPool.op()}_backward" and node.outputs[0] is not None
     )
     assert not check(plan).failed
-    plan.fill_state()
 
     def last_instead(values: np.ndarray) -> np.ndarray:
         return values[..., ::-1].copy()

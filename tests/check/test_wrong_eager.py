@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from support.models.wrong_eagers import (
     FAULTS,
     FEATURES,
     GRADIENT_FAULTS,
+    OF_EACH_KIND,
     RIGHT,
     WrongEager,
     WrongImages,
@@ -95,8 +96,24 @@ def images() -> Tensor:
 # ---------------------------------------------------------------- wrong
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("mode", ["infer", "train"])
+def in_both_modes(faults: Iterable[str]) -> pytest.MarkDecorator:
+    """In inference all, which nothing but the output shows; in training one of each kind, and the
+    others in make test-long."""
+    return pytest.mark.parametrize(
+        ("mode", "fault"),
+        [
+            *(pytest.param("infer", fault) for fault in faults),
+            *(
+                pytest.param(
+                    "train", fault, marks=() if fault in OF_EACH_KIND else pytest.mark.whole_network
+                )
+                for fault in faults
+            ),
+        ],
+    )
+
+
+@in_both_modes(FAULTS)
 def test_a_wrong_output_of_eager_is_found(
     fault: str, mode: Mode, tmp_path: Path, starter: Starter
 ) -> None:
@@ -118,8 +135,7 @@ def test_a_wrong_gradient_of_eager_is_found(fault: str, tmp_path: Path, starter:
     assert all(item.passed for item in check.tensors if item.name.startswith(("0/out", "0/loss")))
 
 
-@pytest.mark.parametrize("fault", COARSE)
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@in_both_modes(COARSE)
 def test_a_wrong_output_in_bf16_is_found(
     fault: str, mode: Mode, tmp_path: Path, starter: Starter
 ) -> None:

@@ -77,6 +77,7 @@ def assert_in_words(end: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 @pytest.mark.parametrize(
     ("size", "mode"),
     [("8k", "infer"), ("330k", "infer"), ("1m", "train")],
@@ -123,6 +124,7 @@ def test_other_errors_pass_through_a_temporary_folder() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 def test_a_record_that_does_not_fit_is_kept_in_the_temporary_folder(
     small: Small, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_record_that_does_not_fit_is_kept_in_the_temporary_folder(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 def test_a_full_output_costs_no_record(tmp_path: Path) -> None:
     end = run(*COMPARE, "--out", str(tmp_path), output="/dev/full")
     assert_in_words(end, "the output cannot be written")
@@ -151,6 +154,7 @@ def test_a_full_output_is_one_message() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 def test_a_full_pipe_of_json_costs_no_record(tmp_path: Path) -> None:
     end = run(*COMPARE, "--out", str(tmp_path / "runs"), "--json", "-", output="/dev/full")
     assert_in_words(end)
@@ -176,6 +180,7 @@ def test_nothing_is_left_of_a_record_that_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 def test_a_late_error_brings_the_result(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

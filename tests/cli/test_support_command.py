@@ -193,7 +193,7 @@ def test_a_comparison_says_the_same(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In real processes: what is said to lack an operator is unavailable for that reason."""
-    options = ["--input", "3x8x8", "--batch", "2", "--threads", "1", "--time-limit", "1"]
+    options = ["--input", "3x8x8", "--batch", "2", "--threads", "1", "--time-limit", "0.1"]
     levels = ["--levels", "onednn", "--json", "-", "--out", str(tmp_path / "runs")]
     command = [sys.executable, "-m", "golow", "compare", f"{net}:Net", *options, *levels]
     fork_commands(monkeypatch)

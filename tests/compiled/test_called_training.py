@@ -29,6 +29,8 @@ from support.workers.courses import Course, make_course
 from support.workers.epochs import TRAINING, InProcess, Students
 from support.workers.precisions import in_precision
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 SGD = Optimizer(learning_rate=0.05, momentum=0.9)
 ADAM = Optimizer("adam", learning_rate=0.01)
 
@@ -181,13 +183,13 @@ def test_outputs_of_the_worker_are_eagers(course: Course, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_level_is_checked_and_raced(tmp_path: Path) -> None:
+def test_the_level_is_checked_and_raced() -> None:
     assert choose("direct:called", "train").name == "onednn:called"
     [(x, y)] = batches(1, (6,))
     result = golow.compare(
         Dropping().train(), x, targets=y, mode="train", levels=["eager", "direct:called"],
         optimizer=Optimizer("adamw", learning_rate=0.01, clip=0.5),
-        time_limit=1, threads=1, quiet=True, cache=tmp_path,
+        time_limit=0.1, threads=1, quiet=True,
     )  # fmt: skip
     [_, run] = result.comparison.runs
     assert run.check.verdict == "match", run.check
@@ -201,7 +203,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> golow.TrainingResult:
     return golow.train(
         nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)),
         dataset="digits", levels=["direct", "direct:called"], epochs=2, batch=128, threads=1,
-        optimizer=SGD, out=folder, cache=folder / "cache", quiet=True,
+        optimizer=SGD, out=folder, quiet=True,
     )  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from golow.levels.ladder import choose
 from golow.records.errors import GolowError
 from support.direct.compiled_modules import X, close, network
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 BUILT = ("compile", "compile:freezing", *EXPORTED)
 """Levels that compile or export for a second or more; Inductor's package and kernels for longer."""
 
@@ -92,7 +94,7 @@ def test_inputs_have_names_and_outputs_a_structure(level: str) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_it_has_weights_of_its_own(level: str) -> None:
     module = network()
-    f = handed_over(module, X, level)
+    f = handed_over(module, X, level, threads=1)  # as above, so that nothing is built again
     before = f(X)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -30,6 +30,7 @@ from golow.workload.request import Request
 from support.direct.compiled_modules import X, close, network
 from support.records.audits import RACE, ratio, run
 
+pytestmark = pytest.mark.usefixtures("forked")
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 

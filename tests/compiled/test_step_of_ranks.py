@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ import golow
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
 from support.direct.training_steps import LOSS, batches, network, perceptron
+from support.one_run import own_folder
 from support.places import ROOT, TESTS, WORKERS
 
 pytestmark = pytest.mark.slow
@@ -23,23 +26,35 @@ pytestmark = pytest.mark.slow
 RANKS = 2
 
 
-def torchrun(folder: Path, level: str, group: str, fault: str = "none") -> list[dict[str, object]]:
-    """What each rank wrote."""
-    paths = (str(ROOT / "src"), str(TESTS), os.environ.get("PYTHONPATH", ""))
-    program = (str(WORKERS / "torchrun_step.py"), str(folder), level, group, fault)
-    done = subprocess.run(
-        (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
-         f"--nproc-per-node={RANKS}", *program),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+CASES = {"onednn": ("torchrun", "group", "alone"), "cudnn": ("torchrun", "group")}
+Trained = dict[str, list[dict[str, Any]]]
 
 
-def in_one_process(
-    module: nn.Module, shape: tuple[int, ...], every: int
-) -> list[dict[str, object]]:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    """What each rank wrote at a level, by case: one program makes all trainings of a level."""
+
+    @cache
+    def by_torchrun(level: str) -> Trained:
+        folder = tmp_path_factory.mktemp(level)
+        paths = (str(ROOT / "src"), str(TESTS), os.environ.get("PYTHONPATH", ""))
+        program = (str(WORKERS / "torchrun_step.py"), str(folder), level, str(own_folder()))
+        done = subprocess.run(
+            (sys.executable, "-m", "torch.distributed.run", "--standalone",
+             "--local-addr=127.0.0.1", f"--nproc-per-node={RANKS}", *program, *CASES[level]),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-4000:]
+        return {
+            case: [torch.load(folder / f"{case}-{rank}.pt") for rank in range(RANKS)]
+            for case in CASES[level]
+        }
+
+    return by_torchrun
+
+
+def in_one_process(module: nn.Module, shape: tuple[int, ...], every: int) -> list[dict[str, Any]]:
     """The same training in PyTorch and float64: from rank 0's weights, by the mean of gradients."""
     state = module.state_dict()
     modules = [type_of_module(module).double() for _ in range(RANKS)]
@@ -72,24 +87,24 @@ def type_of_module(module: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("group", ["group", "torchrun"])
 @pytest.mark.parametrize("level", ["onednn", "cudnn"])
-def test_ranks_train_together(level: str, group: str, tmp_path: Path) -> None:
+def test_ranks_train_together(level: str, group: str, trained: Callable[[str], Trained]) -> None:
     """With a process group of the program's and without; one rank has batches of another size."""
-    found = torchrun(tmp_path, level, group)
+    found = trained(level)[group]
     on_gpu = level == "cudnn"
     module, shape = (perceptron(), (6,)) if on_gpu else (network(), (3, 12, 12))
     wanted = in_one_process(module, shape, every=2 if group == "group" else 1)
     for own, right in zip(found, wanted, strict=True):
         assert own["losses"] == pytest.approx(right["losses"], rel=1e-3)
-        for name, tensor in right["state"].items():  # type: ignore[attr-defined]
-            assert torch.allclose(own["state"][name].double(), tensor.double(), 1e-3, 1e-4), name  # type: ignore[index]
+        for name, tensor in right["state"].items():
+            assert torch.allclose(own["state"][name].double(), tensor.double(), 1e-3, 1e-4), name
     for name, _ in module.named_parameters():
-        first, other = (own["state"][name] for own in found)  # type: ignore[index]
+        first, other = (own["state"][name] for own in found)
         assert torch.equal(first, other), name
 
 
-def test_one_rank_trains_alone_if_it_is_told_to(tmp_path: Path) -> None:
-    first, other = torchrun(tmp_path, "onednn", "group", "alone")
-    assert not torch.equal(first["state"]["0.weight"], other["state"]["0.weight"])  # type: ignore[index]
+def test_one_rank_trains_alone_if_it_is_told_to(trained: Callable[[str], Trained]) -> None:
+    first, other = trained("onednn")["alone"]
+    assert not torch.equal(first["state"]["0.weight"], other["state"]["0.weight"])
 
 
 def test_a_program_without_a_store_is_told_what_to_call(monkeypatch: pytest.MonkeyPatch) -> None:

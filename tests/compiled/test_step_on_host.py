@@ -18,7 +18,7 @@ from golow.records.workload import Optimizer
 from support.direct.gpu_on_host import HostGpu
 from support.direct.steps_on_host import STREAM, steps_on_host
 from support.direct.training_steps import LOSS, Eager, batches, perceptron, stepped, trained
-from support.models.optimizers import ALL
+from support.models.optimizers import each_optimizer
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +40,7 @@ def assert_same_state(step: Any, eager: Eager, near: float = 1e-5) -> None:
         assert torch.allclose(found[name], item, rtol=1e-4, atol=near), name
 
 
-@pytest.mark.parametrize("optimizer", ALL, ids=str)
-@pytest.mark.parametrize("every", [1, 3])
+@each_optimizer
 def test_steps_are_those_of_pytorch(gpu: HostGpu, optimizer: Optimizer, every: int) -> None:
     module, data = perceptron(), batches(9, (6,), last=3)
     step, eager = (

@@ -25,7 +25,7 @@ from support.direct.training_steps import (
     trained,
 )
 from support.examples import examples
-from support.models.optimizers import ALL
+from support.models.optimizers import ALL, each_optimizer
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
@@ -34,8 +34,7 @@ ADAMW = Optimizer("adamw", learning_rate=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ALL, ids=str)
-@pytest.mark.parametrize("every", [1, 3])
+@each_optimizer
 def test_fifty_steps_are_those_of_pytorch(optimizer: Optimizer, every: int) -> None:
     module, data = network(), batches(50, last=5)
     # At higher rates a few roundings that cross a relu's zero become another training.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 import torch
@@ -17,6 +15,7 @@ from golow.records.workload import ModelSource
 from golow.report.page.getting import getting
 
 pytestmark = [
+    pytest.mark.usefixtures("forked"),
     pytest.mark.slow,
     pytest.mark.skipif(
         missing("onednn") is not None, reason="what builds a project is not installed"
@@ -31,11 +30,10 @@ def small() -> nn.Module:
     ).eval()
 
 
-def test_the_level_is_checked_and_raced(tmp_path: Path) -> None:
+def test_the_level_is_checked_and_raced() -> None:
     x = torch.randn(4, 3, 8, 8)
     result = golow.compare(
-        small(), x, levels=["eager", "direct:emitted"], time_limit=1, threads=1, quiet=True,
-        cache=tmp_path,
+        small(), x, levels=["eager", "direct:emitted"], time_limit=0.1, threads=1, quiet=True,
     )  # fmt: skip
     [_, run] = result.comparison.runs
     assert run.level == "onednn:emitted"

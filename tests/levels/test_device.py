@@ -26,6 +26,8 @@ from golow.workload.trial import require_device
 from support.workers.bundles import network_bundle, product_bundle
 from support.workers.out_of_memory import require_out_of_memory_recorded
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 EAGER = [sys.executable, "-m", "golow.worker.serve", "golow.levels.torch.eager"]
 
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="torch has CUDA here")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import golow
@@ -59,17 +60,28 @@ def modules() -> dict[str, Path]:
 def imports(file: Path, by_strings: bool = True) -> set[str]:
     """Modules of golow that the file loads when it runs, anywhere in it: by an import statement,
     or by a string such as ``"golow.worker.plant"``."""
-    tree = ast.parse(file.read_text())
-    skipped = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    read = (node for node in ast.walk(tree) if id(node) not in skipped)
-    nodes = (node for node in read if by_strings or not isinstance(node, ast.Constant))
+    nodes = (n for n in _nodes(file) if by_strings or not isinstance(n, ast.Constant))
     names = {name for node in nodes for name in _loaded(node)}
     return {name.removeprefix("golow.").replace(".", "/") for name in names}
+
+
+@cache
+def _nodes(file: Path) -> list[ast.AST]:
+    """The nodes of the file's syntax tree that may load a module when it runs."""
+    found: list[ast.AST] = []
+    pending: list[ast.AST] = [ast.parse(file.read_text())]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and _is_for_annotations(node.test):
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Constant)):
+            found.append(node)
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _is_for_annotations(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def _loaded(node: ast.AST) -> Iterator[str]:

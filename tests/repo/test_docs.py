@@ -15,6 +15,7 @@ import pytest
 from repo.rooms import pictures
 from support.one_run import program_cache
 from support.places import DOCS, ROOT, TESTS
+from support.processes import on_one_core
 
 SOURCES = ROOT / "src" / "golow"
 PAGES = sorted(
@@ -28,6 +29,7 @@ FILE = re.compile(r"^<!-- file: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE 
 TEST = re.compile(r"^<!-- test: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@on_one_core()
 def run(command: list[str], folder: Path, *import_from: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -161,6 +163,7 @@ def test_pages_have_examples_that_are_run() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 @pytest.mark.parametrize("code", BLOCKS)
 def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)

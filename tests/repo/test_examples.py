@@ -25,6 +25,7 @@ import torch
 from golow.models.resnet import resnet18
 from support.one_run import program_cache
 from support.places import ROOT, WORKERS
+from support.processes import on_one_core
 
 EXAMPLES = ROOT / "examples"
 
@@ -40,6 +41,7 @@ OLDER_FRAMEWORKS = {
 ENVIRONMENTS = "GOLOW_OLDER_FRAMEWORKS"
 
 
+@on_one_core()
 def run(command: Sequence[str | Path], folder: Path) -> str:
     """What the command prints to standard output; it must end well."""
     # The golow of this environment, also where it is not on the path.

@@ -3,6 +3,7 @@ and docs/extend/rooms.md draws them, and no two files import each other."""
 
 from __future__ import annotations
 
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,15 +14,18 @@ from support.places import DOCS
 
 MAP = (DOCS / "architecture.md", DOCS / "extend" / "rooms.md")
 ROOMS = pictures("".join(page.read_text() for page in MAP))
-MODULES = modules()
-LOADS = {module: imports(file) for module, file in MODULES.items()}
-IMPORTS = {module: imports(file, by_strings=False) for module, file in MODULES.items()}
 
 # A base class that finds its operators by listing their folder.
 DISCOVERED = {"lower/ir/operator": "lower/operators"}
 
 # What stands nowhere else than in the picture would go unseen if these lost theirs.
 DRAWN = ("", "levels", "levels/direct", "levels/direct/cudnn", "levels/direct/onednn", "lower")
+
+
+@cache
+def loaded(by_strings: bool = True) -> dict[str, set[str]]:
+    """What each module loads. To read all of them takes seconds: nothing that is collected does."""
+    return {module: imports(file, by_strings) for module, file in modules().items()}
 
 
 def upward(rooms: Pictures, module: str, loads: set[str]) -> list[str]:
@@ -57,7 +61,7 @@ def test_the_pictures_show_what_is_there() -> None:
 @pytest.mark.parametrize("folder", ROOMS, ids=lambda folder: folder or "golow")
 def test_every_room_imports_only_rooms_below_it(folder: str) -> None:
     wrong = []
-    for module, loads in LOADS.items():
+    for module, loads in loaded().items():
         if module:  # the package's face loads what is asked of it
             wrong += upward({folder: ROOMS[folder]}, module, loads - {DISCOVERED.get(module)})
     assert wrong == []
@@ -65,7 +69,7 @@ def test_every_room_imports_only_rooms_below_it(folder: str) -> None:
 
 def test_nobody_imports_the_face_of_the_package() -> None:
     """``golow.compare`` and its like are for users."""
-    assert [module for module, loads in LOADS.items() if "" in loads - {module}] == []
+    assert [module for module, loads in loaded().items() if "" in loads - {module}] == []
 
 
 def circle(loads: dict[str, set[str]]) -> list[str]:
@@ -79,7 +83,7 @@ def circle(loads: dict[str, set[str]]) -> list[str]:
 
 def test_no_two_files_import_each_other() -> None:
     """What another process runs, named by a string, may import who started it."""
-    assert circle(IMPORTS) == []
+    assert circle(loaded(by_strings=False)) == []
 
 
 def test_no_program_imports_a_report() -> None:
@@ -89,7 +93,9 @@ def test_no_program_imports_a_report() -> None:
 
 def test_a_training_needs_no_comparison() -> None:
     """It starts levels by what the check offers; only the writing of records is shared so far."""
-    training = [loads for module, loads in LOADS.items() if module.startswith("programs/training")]
+    training = [
+        loads for module, loads in loaded().items() if module.startswith("programs/training")
+    ]
     shared = {name for name in set().union(*training) if name.startswith("programs/comparison")}
     assert shared <= {"programs/comparison/store"}
 

@@ -4,6 +4,7 @@ back; in a browser, that it works as people use it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +187,8 @@ def test_texts_are_sorted_by_what_they_mean() -> None:
 PAPER = levental_like()  # 128 cells
 
 
-def everything() -> dict[str, list[Any]]:
-    """Sections of every kind, with hostile names."""
+def thousand_layers() -> Profile:
+    """Of two levels, with hostile names."""
     steps = tuple(
         LayerTime(modules=(f"{n}{EVIL}",), phase="forward", operation="x", ns=(1000 * n + 1,))
         for n in range(1000)
@@ -195,20 +196,23 @@ def everything() -> dict[str, list[Any]]:
     levels = tuple(
         LevelProfile(level=name, verdict="match", layers=steps) for name in ("eager", EVIL)
     )
-    deep = Profile(workload=audits.workload(model=EVIL), levels=levels)
-    return {
-        "comparison": comparison.sections(COMPARED, "r0"),
-        "life": life.sections(lives.whole(), "r0"),
-        "audit": audit.sections(audits.EVERYTHING, "r0"),
-        "hostile audit": audit.sections(audits.HOSTILE, "r0"),
-        "load": load_page.sections(load_tests.everything(), "r0"),
-        "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
-        "two seeds": training.sections(TWO_SEEDS, "r0"),
-        "several": several.sections([COMPARED, COMPARED, elsewhere(), another_workload()]),
-        "1,000 layers": profile.sections((deep,), "r0"),
-        "profile of a GPU": profile.sections(gpu_profiles(), "r0"),
-        "study": study.sections(rows_of(EVIL, PAPER), "r0", levental2020_grid()),
-    }
+    return Profile(workload=audits.workload(model=EVIL), levels=levels)
+
+
+# Sections of every kind.
+KINDS: dict[str, Callable[[], list[Any]]] = {
+    "comparison": lambda: comparison.sections(COMPARED, "r0"),
+    "life": lambda: life.sections(lives.whole(), "r0"),
+    "audit": lambda: audit.sections(audits.EVERYTHING, "r0"),
+    "hostile audit": lambda: audit.sections(audits.HOSTILE, "r0"),
+    "load": lambda: load_page.sections(load_tests.everything(), "r0"),
+    "training": lambda: training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
+    "two seeds": lambda: training.sections(TWO_SEEDS, "r0"),
+    "several": lambda: several.sections([COMPARED, COMPARED, elsewhere(), another_workload()]),
+    "1,000 layers": lambda: profile.sections((thousand_layers(),), "r0"),
+    "profile of a GPU": lambda: profile.sections(gpu_profiles(), "r0"),
+    "study": lambda: study.sections(rows_of(EVIL, PAPER), "r0", levental2020_grid()),
+}
 
 
 def elsewhere() -> Comparison:
@@ -233,21 +237,19 @@ def slowed(run: Run) -> Run:
     return msgspec.structs.replace(run, blocks=blocks, time=time)
 
 
-KINDS = everything()
-
-
 @pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_view_opens_at_once_without_a_word_and_is_accessible(
     kind: str, window: Browser, tmp_path: Path
 ) -> None:
-    seconds = window.open(write_page(EVIL, KINDS[kind], {"one": {"a": EVIL}}, tmp_path / "p.html"))
+    sections = KINDS[kind]()
+    seconds = window.open(write_page(EVIL, sections, {"one": {"a": EVIL}}, tmp_path / "p.html"))
     assert seconds < 2
     assert window.log() == []
     assert not window.run("return window.hacked || document.images.length")
     ids = window.run("return [...document.querySelectorAll('section')].map(one => one.id)")
-    assert ids == [one["id"] for one in KINDS[kind]]
+    assert ids == [one["id"] for one in sections]
     for dark in ("light", "dark"):
         window.tell(
             "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": dark}]
@@ -277,7 +279,7 @@ def test_a_click_sorts_a_word_filters_and_a_level_opens(window: Browser, page: P
 @pytest.mark.slow
 @in_a_browser
 def test_a_filter_leaves_the_rows_with_all_words(window: Browser, tmp_path: Path) -> None:
-    window.open(write_page("layers", KINDS["1,000 layers"], {}, tmp_path / "page.html"))
+    window.open(write_page("layers", KINDS["1,000 layers"](), {}, tmp_path / "page.html"))
     rows = "return document.querySelectorAll('tbody tr').length"
     assert window.run(rows) == 200  # until all are asked for
     window.run("document.querySelector('.filter button').click()")
@@ -313,7 +315,7 @@ def test_the_slider_moves_the_recommendation(window: Browser, page: Path) -> Non
 def test_a_phone_needs_no_scrolling_to_the_side_and_paper_is_a_pdf(
     kind: str, window: Browser, tmp_path: Path
 ) -> None:
-    page = write_page(EVIL, KINDS[kind], {}, tmp_path / "page.html")
+    page = write_page(EVIL, KINDS[kind](), {}, tmp_path / "page.html")
     window.tell(
         "Emulation.setDeviceMetricsOverride",
         width=360,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from golow.storage.cache import (
     seal,
     write_sealed,
 )
+from support.command import golow as run_golow
 from support.examples import examples
 from support.plants.damages import DAMAGES, damage_note
 
@@ -178,20 +178,16 @@ def test_its_place_may_be_a_text(tmp_path: Path) -> None:
     assert (tmp_path / "cache").is_dir()
 
 
-@pytest.mark.slow
-def test_the_command_line_says_what_to_type(tmp_path: Path) -> None:
+def test_the_command_line_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tmp_path.chmod(0o777)
-    done = subprocess.run(
-        [sys.executable, "-m", "golow", "compare", "lenet5", "--levels", "eager"],
-        env={**os.environ, "GOLOW_CACHE": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "others can write the cache" in done.stderr
-    assert f"chmod go-w {tmp_path}" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    monkeypatch.setenv("GOLOW_CACHE", str(tmp_path))
+    done = run_golow("compare", "lenet5", "--levels", "eager")
+    assert done.status == 2
+    assert "others can write the cache" in done.error
+    assert f"chmod go-w {tmp_path}" in " ".join(done.error.split())
+    assert "Traceback" not in done.error
 
 
 # ---------------------------------------------------------------- sealed files

@@ -55,6 +55,7 @@ LONG = "N" + "e" * 254
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_model_with_a_long_name_is_compared_saved_and_shown(tmp_path: Path) -> None:
     model = type(LONG, (nn.Linear,), {})(4, 4).eval()
     result = golow.compare(

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws for a property.
+"""How many examples of a property are tried: those that Hypothesis draws, and modes of networks.
 
 `make test` and `make test-rest` draw a quarter of a test's examples, `make test-long` all, and
 ``pytest --hypothesis-profile deep`` twenty-five times as many, to look for what nobody has met yet.
@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
+
+# A training step has the operators of inference, and their gradients.
+most_in_training = pytest.mark.parametrize(
+    "mode", [pytest.param("infer", marks=pytest.mark.whole_network), "train"]
+)
 
 PERCENT = {"few": 25, "many": 100, "deep": 2500}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -26,6 +27,18 @@ def spinning_on(core: int) -> Iterator[int]:
             yield process.pid
         finally:
             process.kill()
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """What is started meanwhile has one core, and golow one thread there. Two would wait for the
+    core of the tests beside these, spinning."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def is_gone(process: int) -> bool:

@@ -308,8 +308,10 @@ def test_a_project_replaces_only_a_project(project: Path, inference: Built, tmp_
     assert [p.name for p in other.iterdir()] == ["README.md"]
 
 
+@pytest.mark.whole_network
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_the_project_builds_and_runs_outside_golow(project: Path) -> None:
+    """One for inference does, too, in test_emitted_project.py."""
     assert CONFIGURE in (project / "README.md").read_text()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"

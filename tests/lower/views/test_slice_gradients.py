@@ -30,6 +30,7 @@ from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound
 from support.direct.in_process import assert_right
 from support.direct.libraries_on_cpu import KnownEngines, LibrariesMachine
+from support.examples import most_in_training
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 WIDTH, HEADS, LENGTH, IMAGES = 32, 4, 6, 3
 
-both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 
 
@@ -219,7 +219,7 @@ def half_plan(name: str) -> tuple[Built, AskedEngines]:
 
 
 @pytest.mark.slow
-@both_modes
+@most_in_training
 @pytest.mark.parametrize("name", NETWORKS)
 def test_passes_keep_what_a_network_means(name: str, mode: Mode) -> None:
     """After every pass of both levels; padding is left where slices overlap."""
@@ -230,7 +230,7 @@ def test_passes_keep_what_a_network_means(name: str, mode: Mode) -> None:
         assert (count(graph, Pad) > 0) == (name in ("uneven", "sums") and mode == "train")
 
 
-@both_modes
+@most_in_training
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
     """Products and attention are computed on the plan's memory, too."""
@@ -243,7 +243,7 @@ def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
 
 @pytest.mark.slow
 @needs_onednn
-@both_modes
+@most_in_training
 @pytest.mark.parametrize("name", NETWORKS)
 def test_onednn_computes_what_torch_does(name: str, mode: Mode) -> None:
     x = given(name)

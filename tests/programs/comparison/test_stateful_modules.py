@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,18 @@ import golow
 from golow.records.workload import Mode
 from support.models import stateful
 from support.models.reported_modules import Derivative
+from support.workers.kept_workers import kept_in_comparisons
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 
 LEVELS = ["eager", "torchscript", "onednn"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept() -> Iterator[None]:
+    """The comparisons share their workers."""
+    with kept_in_comparisons():
+        yield
 
 
 def verdicts(module: nn.Module, mode: Mode, levels: list[str]) -> list[str]:
@@ -95,6 +104,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_what_a_model_prints_is_not_in_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "prints.py").write_text(PRINTS)
     arguments = "compare prints.py:Net --input 4 --levels eager,onednn --time-limit 0.1 --json -"

@@ -96,8 +96,8 @@ def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @pytest.fixture(scope="module")
 def done(forked: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What `golow compare --life` prints, and the folder of its record. All but eager's workers are
-    new interpreters, whose import of PyTorch is part of their lives."""
+    """What `golow compare --life` prints, and the folder of its record. oneDNN's workers and what
+    captures are new interpreters, whose imports are part of their lives; PyTorch's are forked."""
     folder = tmp_path_factory.mktemp("life")
     command = [sys.executable, "-m", "golow", "compare", "mlp", "--levels", LEVELS]
     options = [
@@ -112,7 +112,7 @@ def done(forked: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, P
         "1",
     ]
     with pytest.MonkeyPatch.context() as patch:
-        fork_commands(patch, "torch.eager")
+        fork_commands(patch, "golow.levels.torch")
         ended = subprocess.run(
             [*command, *options, "--out", str(folder / "runs")],
             env={**os.environ, "GOLOW_CACHE": str(folder / "cache"), "COLUMNS": "100"},

@@ -19,6 +19,8 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 BUCKETS = (1, 2, 4)
 
 
@@ -42,7 +44,7 @@ class Whole(nn.Module):
 
 
 def bundle_of(module: nn.Module, example: object, folder: Path) -> Bundle:
-    prepared = prepare(Request(module.eval(), example))  # type: ignore[arg-type]
+    prepared = prepare(Request(module.eval(), example, threads=1))  # type: ignore[arg-type]
     return write_bundle(prepared, folder / "bundle")[0]
 
 

@@ -20,7 +20,7 @@ from golow.report.load.table import render
 from support.command import golow as command
 from support.processes import all_gone, family
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 RATE = 100.0
 
@@ -137,6 +137,7 @@ def test_a_load_test_makes_its_batches_itself() -> None:
         golow.load_test("mlp", levels=["eager"], batch=8, quiet=True)
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_an_interrupt_shows_and_saves_what_is_there(tmp_path: Path) -> None:
     pytest.importorskip("mlperf_loadgen", reason="needs MLPerf's LoadGen: pip install golow[load]")
     options = ("--levels", "eager", "--scenario", "offline", "--seconds", "0.1")

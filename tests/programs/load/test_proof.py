@@ -22,13 +22,15 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.load.places import place_of
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FAULTS = Path(__file__).parents[2] / "support" / "load" / "planted_model.py"
 Answers = list[tuple[int, bytes]]
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    prepared = prepare(Request("mlp", batch=4))
+    prepared = prepare(Request("mlp", batch=4, threads=1))
     return write_bundle(prepared, tmp_path_factory.mktemp("proof") / "bundle")[0]
 
 

@@ -35,6 +35,8 @@ from golow.workload.request import Request
 from support.command import golow as command
 from support.places import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 LONG = 10.0  # seconds
 
 

@@ -327,7 +327,7 @@ def test_a_comparison_by_layer_is_shown_and_read_back(
         batch=4,
         input_shape=(16,),
         threads=1,
-        time_limit=1,
+        time_limit=0.1,
         by_layer=True,
         cache=tmp_path,
     )

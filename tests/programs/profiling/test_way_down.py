@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +26,7 @@ from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, W
 from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.profiling.table import render
 from golow.report.profiling.way_down import short_name
-from support.places import ROOT
+from support.command import golow as command
 
 needs_valgrind = pytest.mark.skipif(
     not (shutil.which("valgrind") and shutil.which("cc")), reason="Valgrind or cc is not installed"
@@ -139,12 +137,15 @@ def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
-    done = run("profile", "lenet5", "--way-down", "conv2", PATH=str(tmp_path))
-    assert done.returncode == 2
-    assert "Valgrind, which is not installed" in done.stderr
-    assert "apt-get install valgrind" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_without_valgrind_the_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = command("profile", "lenet5", "--way-down", "conv2", folder=tmp_path)
+    assert done.status == 2
+    assert "Valgrind, which is not installed" in done.error
+    assert "apt-get install valgrind" in done.error
+    assert "Traceback" not in done.error
 
 
 @pytest.mark.slow
@@ -156,11 +157,13 @@ def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
         (("--way-down", "conv2", "--mode", "train"), "leave out --mode train"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_at_once(options: tuple[str, ...], said: str) -> None:
-    done = run("profile", "lenet5", *options)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_cannot_be_counted_is_refused_at_once(
+    options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    done = command("profile", "lenet5", *options, folder=tmp_path)
+    assert done.status == 2, done.error
+    assert said in done.error
+    assert "Traceback" not in done.error
 
 
 def test_a_level_that_was_not_counted_says_why() -> None:
@@ -238,14 +241,3 @@ def table(levels: list[LevelWay], top: int = 10) -> str:
     profile = Profile(workload=workload, levels=(), ways=(way,))
     render([profile], top=top, console=Console(file=text, width=100))
     return text.getvalue()
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "golow", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )

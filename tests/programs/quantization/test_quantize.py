@@ -171,7 +171,7 @@ def test_levels_match_the_quantised_network_and_the_original_does_not(tmp_path: 
     workers = {error: [sys.executable, str(WRONG), error] for error in ("unrounded", "scale")}
     result = golow.compare(
         "mnist_cnn", precision="int8", calibrate="digits", levels=["eager", "onednn"],
-        workers=workers, threads=1, time_limit=0.1, cache=tmp_path / "cache", quiet=True,
+        workers=workers, threads=1, time_limit=0.1, quiet=True,
     )  # fmt: skip
     verdicts = {run.level: run.check.verdict for run in result.comparison.runs}
     assert verdicts == {

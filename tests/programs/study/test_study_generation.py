@@ -108,6 +108,7 @@ def test_cells_are_shown_and_exported_by_their_axes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 def test_a_study_of_texts_is_measured_shown_and_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_mistake_names_its_line(change: tuple[str, str], words: str, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_commands")
 def test_a_study_under_load_is_measured_shown_and_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

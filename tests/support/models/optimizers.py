@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,23 @@ ALL = [
     Optimizer(name="rmsprop", learning_rate=0.01),
     Optimizer(name="rmsprop", learning_rate=0.01, momentum=0.5, weight_decay=0.1, smoothing=0.8),
 ]
+ADDED_UP = (ALL[2], ALL[5], ALL[6], ALL[9], ALL[11])  # of each kind one, and both with a limit
+# Each optimizer, and of how many batches it takes the gradients. An update does not see how many.
+each_optimizer = pytest.mark.parametrize(
+    ("optimizer", "every"),
+    [
+        *(pytest.param(one, 1, id=f"1-{one}") for one in ALL),
+        *(
+            pytest.param(
+                one,
+                3,
+                id=f"3-{one}",
+                marks=() if one in ADDED_UP else pytest.mark.whole_network,
+            )
+            for one in ALL
+        ),
+    ],
+)
 X = Ref(name="x")
 STEPPED = {"parameter": X, "gradient": X, "learning_rate": X, "clip": X}
 # The operators that update one parameter, in every form.

@@ -74,6 +74,12 @@ FAULTS: dict[str, Bend] = {
 }
 """By name, what happens to the output of the network."""
 
+OF_EACH_KIND = (
+    "0.1% too large", "10% too small", "the other sign", "nan", "one element huge",
+    "one channel zero", "samples rolled", "a sample of the batch missing",
+)  # fmt: skip
+"""Factors, a sign, no number; and faults of an element, of a channel, and of samples."""
+
 GRADIENT_FAULTS: dict[str, Bend] = {
     "gradients 0.1% too large": _gradient_times(1.001),
     "gradients 1.5 times": _gradient_times(1.5),

@@ -19,7 +19,7 @@ def defects(figure: Figure) -> list[str]:
     """What stands beyond the figure's edge, and where legend, caption and panels overlap."""
     with style.drawing():
         renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
+        _lay_out(figure)
         found = []
         drawn = figure.get_tightbbox(renderer)
         page = Bbox.from_bounds(0, 0, *figure.get_size_inches())
@@ -30,16 +30,20 @@ def defects(figure: Figure) -> list[str]:
         boxes = {f"panel {place}": panel.get_tightbbox() for place, panel in enumerate(panels)}
         boxes |= {f"legend {id(item)}": item.get_window_extent() for item in _legends(figure)}
         boxes["caption"] = figure._supxlabel.get_window_extent()  # type: ignore[attr-defined]
-        labels = [label for panel in panels for label in _labels(panel)]
+        labels = [
+            (label.get_text(), Text.get_window_extent(label))
+            for panel in panels
+            for label in _labels(panel)
+        ]
         found += [
             f"{a} covers {b}"
             for a, b in itertools.combinations(boxes, 2)
             if _overlap(boxes[a], boxes[b])
         ]
         found += [
-            f"{a.get_text()!r} covers {b.get_text()!r}"
-            for a, b in itertools.combinations(labels, 2)
-            if _overlap(Text.get_window_extent(a), Text.get_window_extent(b))
+            f"{a!r} covers {b!r}"
+            for (a, one), (b, other) in itertools.combinations(labels, 2)
+            if _overlap(one, other)
         ]
         found += [
             f"panel {place} cuts a curve" for place, panel in enumerate(panels) if _cuts(panel)
@@ -50,7 +54,7 @@ def defects(figure: Figure) -> list[str]:
 def spilt(figure: Figure) -> list[str]:
     """Numbers and signs that cover one another or reach beyond their panel."""
     with style.drawing():
-        figure.draw_without_rendering()
+        _lay_out(figure)
         found = []
         for panel in figure.axes:
             texts = [text for text in panel.texts if text.get_visible()]
@@ -68,6 +72,12 @@ def spilt(figure: Figure) -> list[str]:
                 if boxes[a].overlaps(boxes[b])
             ]
         return found
+
+
+def _lay_out(figure: Figure) -> None:
+    """Give everything its place, which it then keeps: to find it takes most of a drawing's time."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
 
 def _cuts(panel: Axes) -> bool:

@@ -42,21 +42,25 @@ SERVED = (
     *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile", "ddp", "fsdp")),
     *(
         f"golow.levels.generation.{n}"
-        for n in ("growing", "static", "compiled", "openvino", "reference")
+        for n in ("growing", "static", "compiled", "openvino", "planned", "reference")
     ),
+    *(f"golow.levels.called.{n}" for n in ("program", "training.program", "emitted_program")),
 )
 MODULES = (
     "golow.levels.peers.export_process",
     "golow.programs.life.capture_process",
     "golow.measure.peak",
     "golow.measure.plain_read",
+    "golow.programs.load.served_level",
+    "golow.programs.load.service",
     "golow.programs.load.served_texts",
     "golow.programs.study.cell",
     "golow.worker.plant",
 )
 SCRIPTS = (
     *("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py"),
-    *("planted_texts.py", "planted_sources.py", "planted_ranks.py", "faulty_ranks.py"),
+    *("planted_model.py", "planted_texts.py", "planted_sources.py", "planted_ranks.py"),
+    *("faulty_ranks.py", "example.py"),  # the last of a page
 )
 COMMANDS = "GOLOW_FORKED"  # of a command that is forked: what of its own is; all, where empty
 # Set anew in a forked worker. All others may have been read by what is imported already.

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
+from golow.programs.comparison import compare
 from golow.worker.client import Worker
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
@@ -95,3 +98,11 @@ def kept_workers() -> Iterator[KeptWorkers]:
         yield kept
     finally:
         kept.end()
+
+
+@contextmanager
+def kept_in_comparisons() -> Iterator[None]:
+    """Comparisons within the ``with`` block share their workers."""
+    with kept_workers() as kept, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "Starter", kept.starter)
+        yield

@@ -22,7 +22,8 @@ def require_out_of_memory_recorded(cache: Path, device: Device) -> None:
         batch=4,
         input_shape=(16,),
         device=device,
-        time_limit=2,
+        threads=1,
+        time_limit=0.1,
         cache=cache,
     )
     greedy = result.run("greedy")

@@ -17,7 +17,7 @@ from golow.levels.direct.onednn.run import tuning
 from golow.models.stochastic_depth import StochasticDepth
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer
-from support.examples import examples
+from support.examples import examples, most_in_training
 from support.models import optimizers
 from support.models.drawn_networks import networks
 
@@ -42,10 +42,6 @@ from support.models.rare_operators import RARE
 
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)
-# A training step has the operators of inference, and their gradients.
-most_in_training = pytest.mark.parametrize(
-    "mode", [pytest.param("infer", marks=pytest.mark.whole_network), "train"]
-)
 
 # Seed of the drawn networks; Hypothesis would derive it from the path of this file. Other draws
 # have convolutions right before a batch norm, some of whose gradients are exactly zero. The limit
@@ -87,7 +83,7 @@ def test_a_network_is_right_in_every_layout(name: str, mode: Mode) -> None:
 
 
 @pytest.mark.slow
-@both_modes
+@most_in_training
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_of_further_operators_is_right(name: str, mode: Mode) -> None:
     network = lower(NETWORKS[name].make(), torch.randn(NETWORKS[name].shape), mode)

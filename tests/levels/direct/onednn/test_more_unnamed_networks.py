@@ -17,6 +17,7 @@ if not probe().available:
 from support.direct.cudnn_plans import assert_sound, built
 from support.direct.in_process import assert_right
 from support.direct.onednn_in_process import compute, lower
+from support.examples import most_in_training
 
 
 class Splines(nn.Module):
@@ -340,11 +341,10 @@ NETWORKS = {
 }
 
 of_every_network = pytest.mark.parametrize("network", NETWORKS)
-both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
 
 @pytest.mark.slow
-@both_modes
+@most_in_training
 @of_every_network
 def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mode) -> None:
     torch.manual_seed(0)
@@ -353,7 +353,7 @@ def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mo
 
 
 @pytest.mark.slow
-@both_modes
+@most_in_training
 @of_every_network
 def test_a_network_that_nobody_named_has_a_plan(network: type[nn.Module], mode: Mode) -> None:
     module = Loss(network()) if mode == "train" else network()

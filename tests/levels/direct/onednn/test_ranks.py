@@ -13,6 +13,7 @@ from golow.levels import ladder
 from golow.levels.direct.onednn import level as onednn
 from golow.records.errors import Unsupported
 from golow.records.workload import Optimizer
+from golow.storage.cache import open_cache
 from golow.workload.prepare import Prepared
 from support.direct.onednn_subjects import subject_of, written
 from support.direct.rank_networks import (
@@ -44,7 +45,7 @@ def test_gradients_are_the_means_of_all_ranks(
 ) -> None:
     workload = prepared(network, optimizer)
     bundle = written(workload, tmp_path / "bundle")
-    with rank_workers(subject_of(bundle, tmp_path / "cache")) as ranks:
+    with rank_workers(subject_of(bundle, open_cache())) as ranks:
         ranks.together(Conversation.load)
         found = ranks.together(outputs)
         assert_ranks_right(workload, found)
@@ -58,7 +59,7 @@ def test_gradients_are_the_means_of_all_ranks(
 def faulty(fault: str, tmp_path: Path, network: str = "lenet") -> tuple[Prepared, Subject]:
     """A subject whose rank 1 makes a mistake."""
     workload = prepared(network)
-    subject = subject_of(written(workload, tmp_path / "bundle"), tmp_path / "cache")
+    subject = subject_of(written(workload, tmp_path / "bundle"), open_cache())
     command = (sys.executable, str(WORKERS / "faulty_ranks.py"), fault, subject.command[-1])
     return workload, subject._replace(command=command)
 
@@ -90,7 +91,7 @@ def test_a_rank_that_sees_the_samples_of_another_one_is_found(tmp_path: Path) ->
     twice = bundle.of_rank(1).file("batches.safetensors")
     twice.unlink()
     shutil.copy(bundle.file("batches.safetensors"), twice)
-    with rank_workers(subject_of(bundle, tmp_path / "cache")) as ranks:
+    with rank_workers(subject_of(bundle, open_cache())) as ranks:
         ranks.together(Conversation.load)
         found = ranks.together(outputs)
     assert_equal_parameters(found)

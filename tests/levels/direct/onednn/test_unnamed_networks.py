@@ -17,6 +17,7 @@ if not probe().available:
 
 from support.direct.in_process import assert_right
 from support.direct.onednn_in_process import compute, lower
+from support.examples import most_in_training
 
 
 class GraphNetwork(nn.Module):
@@ -269,7 +270,7 @@ NETWORKS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@most_in_training
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mode) -> None:
     torch.manual_seed(0)

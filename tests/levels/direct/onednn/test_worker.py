@@ -196,7 +196,7 @@ def test_a_model_of_the_zoo_matches(
     model: str, batch: int, resolution: int | None, mode: Mode, tmp_path: Path
 ) -> None:
     """With all layouts mixed, which no measurement would choose."""
-    prepared = prepare(Request(model, mode=mode, batch=batch, resolution=resolution))
+    prepared = prepare(Request(model, mode=mode, batch=batch, resolution=resolution, threads=1))
     bundle = written(prepared, tmp_path / "bundle")
     choose_layouts(
         folder_of(subject_of(bundle, tmp_path / "cache")), "blocked", "any", "channels_last"
@@ -237,11 +237,11 @@ class Idle(nn.Module):
 
 @pytest.mark.slow
 @needs_package
-def test_a_gradient_of_zero_is_a_result_of_a_timed_step(tmp_path: Path) -> None:
+def test_a_gradient_of_zero_is_a_result_of_a_timed_step() -> None:
     """A saved state leaves out what the optimizer keeps of it; the result of a step does not."""
     result = golow.compare(
         Idle(), (torch.randn(4, 4),), levels=["eager", "onednn"], mode="train", threads=1,
-        time_limit=0.1, cache=tmp_path,
+        time_limit=0.1,
     )  # fmt: skip
     run = result.run("onednn")
     assert (run.check.verdict, run.check.reason) == ("match", "")

@@ -32,7 +32,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.cuda_on_cpu import Machine, follow
 from support.direct.cudnn_plans import AskedEngines, Scaled, built, lowered
-from support.examples import examples
+from support.examples import examples, most_in_training
 from support.graphs.drawn_values import drawn
 from support.models.drawn_functions import Drawn, Step, steps_drawn
 from support.models.rare_operators import FURTHER
@@ -94,7 +94,7 @@ RARE_FOLLOWED = ["distances", "bags, largest", "weights of norm one", "sampled b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@most_in_training
 @pytest.mark.parametrize("name", [*NETWORKS_FOLLOWED, *RARE_FOLLOWED])
 def test_every_value_of_a_network_is_where_its_plan_says(name: str, mode: Mode) -> None:
     torch.manual_seed(0)

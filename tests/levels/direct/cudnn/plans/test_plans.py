@@ -29,7 +29,7 @@ from golow.lower.plan.plan import Operand, Step
 from golow.records.workload import Mode
 from support.direct.cudnn_plans import Scaled, assert_sound, built
 from support.direct.kernel_compilation import assert_compile
-from support.examples import examples
+from support.examples import examples, most_in_training
 from support.models.many_networks import CASES, Two, same
 from support.models.rare_operators import FURTHER
 
@@ -45,7 +45,7 @@ def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [pytest.param("infer", marks=pytest.mark.whole_network), "train"])
+@most_in_training
 @pytest.mark.parametrize("name", FURTHER)
 def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:
     """And kernels that compile, where there is a compiler. A training step has the operators of
