@@ -7,8 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import golow
+from golow.workload.generation.request import TextRequest
+from golow.workload.generation.sources import prepare_text
+from golow.workload.generation.text_bundle import write_text_bundles
 
 pytest.importorskip("transformers")
 
@@ -48,3 +52,19 @@ def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: P
         golow.generate(f"hf:{file}", pretrained=False, text="The ", threads=1, quiet=True)
     with pytest.raises(golow.GolowError, match="positions for 64 tokens"):
         golow.generate(f"hf:{file}", pretrained=False, prompt=60, threads=1, quiet=True)
+
+
+def test_a_workers_model_is_the_prepared_one_with_its_tied_weights(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIGURATION | {"tie_word_embeddings": True}))
+    request = TextRequest(f"hf:{file}", pretrained=False, prompt=4, tokens=4, precision="bf16")
+    prepared = prepare_text(request)
+    assert {item.dtype for item in prepared.module.parameters()} == {torch.bfloat16}
+    (bundle,) = write_text_bundles(prepared, tmp_path)
+    drawn = torch.get_rng_state()
+    module = bundle.module()
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert module.lm_head.weight is module.model.embed_tokens.weight
+    tokens = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        assert torch.equal(module(tokens).logits, prepared.module(tokens).logits)
