@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from golow.levels import gpu
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
@@ -63,6 +65,11 @@ def _has_compiler() -> Probe:
 
 
 def _inductor(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
+    source = workload.source
+    if source.configuration:  # it is the model, and its file may be another one's copy
+        workload = msgspec.structs.replace(
+            workload, source=msgspec.structs.replace(source, name="")
+        )
     key = encode(workload) + version("torch").encode()
     folder = cache / "inductor" / hashlib.sha256(key).hexdigest()[:16]
     threads = str(workload.threads)
