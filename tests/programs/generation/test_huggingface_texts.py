@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import golow
 from golow.workload.generation.request import TextRequest
@@ -54,11 +56,26 @@ def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: P
         golow.generate(f"hf:{file}", pretrained=False, prompt=60, threads=1, quiet=True)
 
 
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Remembers the types in which normal numbers are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._opname == "normal_":
+            self.types.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
 def test_a_workers_model_is_the_prepared_one_with_its_tied_weights(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(CONFIGURATION | {"tie_word_embeddings": True}))
     request = TextRequest(f"hf:{file}", pretrained=False, prompt=4, tokens=4, precision="bf16")
-    prepared = prepare_text(request)
+    with Draws() as draws:
+        prepared = prepare_text(request)
+    assert draws.types == {torch.bfloat16}
     assert {item.dtype for item in prepared.module.parameters()} == {torch.bfloat16}
     (bundle,) = write_text_bundles(prepared, tmp_path)
     drawn = torch.get_rng_state()
