@@ -12,30 +12,31 @@ from golow.workload.generation.step_modules import device_of
 
 
 class DoubleModule:
-    """The module, converted layer by layer where it is. What it was given stays beside it, in its
-    own precision, so that moving it reads no file."""
+    """The module, converted layer by layer where it is. While it is moved, what it was given is
+    beside it in its own precision, of which float64 has every number."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._given = [_apart(item) for item in _tensors(module)]
+        self._types = [item.dtype for item in _tensors(module)]
+        self._given: list[Tensor] = []
         self.module = module.double()
 
     def move(self, moved: Moved | None) -> None:
         """Perturb each weight by this share of itself, up or down; None returns to what was
         given."""
-        for own, given in zip(_tensors(self.module), self._given, strict=True):
-            own.copy_(given)
-        if moved is not None:
+        tensors = _tensors(self.module)
+        if not self._given:
+            typed = zip(tensors, self._types, strict=True)
+            self._given = [item.to(dtype, copy=True) for item, dtype in typed]
+        for item, given in zip(tensors, self._given, strict=True):
+            item.copy_(given)
+        if moved is None:
+            self._given = []
+        else:
             _perturb(self.module, moved)
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:
     return [item.detach() for item in chain(module.parameters(), module.buffers())]
-
-
-def _apart(item: Tensor) -> Tensor:
-    """The tensor, which `double` leaves as it is, or a copy of one that it does not convert."""
-    converted = item.is_floating_point() and item.dtype != torch.float64
-    return item if converted else item.clone()
 
 
 def _perturb(module: nn.Module, moved: Moved) -> None:
