@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 STANDARD = sys.stdlib_module_names - {"__main__"}
-KNOWN = frozenset({"torch", "numpy", "golow", *STANDARD})
+KNOWN = frozenset({"torch", "transformers", "numpy", "golow", *STANDARD})
 """Packages whose code is known by a version, or, for golow, by all its files."""
 PLAIN = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice,
