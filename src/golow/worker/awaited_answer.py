@@ -33,7 +33,7 @@ class AwaitedAnswer:
         expected: float | None,
         within: float | None,
     ) -> None:
-        self._worker, self._what = worker, what
+        self._worker, self.what = worker, what
         self._limit, self._within = limit, within
         self._began = time.monotonic()
         self.deadline = self._began + limit
@@ -51,7 +51,7 @@ class AwaitedAnswer:
         """
         now, worker = time.monotonic(), self._worker
         if now >= self.deadline:
-            reason = f"no answer to `{self._what}` within {self._limit:.0f} s{self._hint}"
+            reason = f"no answer to `{self.what}` within {self._limit:.0f} s{self._hint}"
             raise worker.fail("hung", reason)
         if self._within is not None and now >= self._began + self._within:
             cause = f"; {self._share.words}" if self._share is not None else ""
@@ -71,7 +71,7 @@ class AwaitedAnswer:
         if self._share is None:
             self._share = ProcessorShare(worker.pid)
             worker.on_delay(
-                f"waiting for {worker.name}: no answer to `{self._what}` yet{self._hint}"
+                f"waiting for {worker.name}: no answer to `{self.what}` yet{self._hint}"
             )
         if not self._told and now - self._began >= BUSY_SECONDS:
             self._told = True
@@ -79,4 +79,4 @@ class AwaitedAnswer:
             worker.on_busy(f"{seconds}: {self._share.words}")
         self._seen_stopped = self._seen_stopped + 1 if process.is_stopped(worker.pid) else 0
         if self._seen_stopped == MOST_LOOKS_AT_STOPPED:
-            raise worker.fail("hung", f"no answer to `{self._what}`: its process is stopped")
+            raise worker.fail("hung", f"no answer to `{self.what}`: its process is stopped")

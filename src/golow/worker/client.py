@@ -307,7 +307,10 @@ class Worker(TrainingRequests):
         request: dict[str, Any] = {"do": "load", "bundle": str(bundle)}
         if self._choices:
             request["choices"] = list(self._choices)
-        answer = self.answer(request, self.limits.load, gives_way=gives_way)
+        return self._loaded(self.answer(request, self.limits.load, gives_way=gives_way))
+
+    def _loaded(self, answer: dict[str, Any]) -> LoadReport:
+        """The report of the answer to `load`."""
         report = self.convert(self.require_success(answer), LoadReport)
         if report.protocol != VERSION:
             self.fail(

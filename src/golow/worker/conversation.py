@@ -223,13 +223,16 @@ class Conversation:
         """The worker's next line, if it comes within the limit. gives_way: pause the worker while
         others have exclusive use of the GPU. expected: seconds after which it should have come.
         within: those after which `OutOfTime` is raised."""
-        awaited = AwaitedAnswer(self, what, limit, expected, within)
+        return self.awaited(AwaitedAnswer(self, what, limit, expected, within), gives_way)
+
+    def awaited(self, awaited: AwaitedAnswer, gives_way: bool = False) -> dict[str, Any]:
+        """The answer to a request that was sent before."""
         while not self.lines.is_whole:
             left = awaited.seconds_to_next_look()
             came = self.has_come(min(left, LOOK_SECONDS) if gives_way else left)
             if gives_way and not came and self._turn.is_wanted:
                 awaited.deadline += self._stand_aside()
-        return self.take(what)
+        return self.take(awaited.what)
 
     def take(self, what: str) -> dict[str, Any]:
         """The answer, which has come whole."""

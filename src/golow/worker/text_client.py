@@ -10,8 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from golow.records.comparison import Sample
+from golow.worker.awaited_answer import AwaitedAnswer
 from golow.worker.client import PATIENCE, Worker
 from golow.worker.conversation import SETTLE_SECONDS
+from golow.worker.protocol import LoadReport
 from golow.worker.text_program import Draws, Moved, ReplayReport, TextReport, Tokens
 
 
@@ -27,6 +29,16 @@ class TextWorker(Worker):
     """A worker that generates texts."""
 
     _seconds_of_text = 0.0  # of the last one; unknown before
+
+    def begin_loading(self, bundle: Path) -> None:
+        """Let it load the bundle's workload, without waiting for it."""
+        self.requests += 1
+        self.send({"do": "load", "bundle": str(bundle)})
+        self._loading = AwaitedAnswer(self, "load", self.limits.load, None, None)
+
+    def finish_loading(self) -> LoadReport:
+        """Wait until it has loaded."""
+        return self._loaded(self.awaited(self._loading))
 
     def text(self, prompt: Tokens, tokens: int, draws: Draws = ()) -> GeneratedTexts:
         """Generate that many tokens after each prompt, chosen by the draws if there are any."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import golow
+from golow.workload.generation.request import TextRequest
+from golow.workload.generation.sources import prepare_text
+from golow.workload.generation.text_bundle import write_text_bundles
 
 pytest.importorskip("transformers")
 
@@ -77,3 +83,34 @@ def test_experts_match_and_a_padding_token_whose_embedding_is_zero(tmp_path: Pat
     (case,) = result.generation.cases
     assert [run.verdict for run in case.runs] == ["match"]
     assert case.workload.cache_bytes == 2 * 2 * 8 * 4  # keys and values, heads, size, float32
+
+
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Remembers the types in which normal numbers are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._opname == "normal_":
+            self.types.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_workers_model_is_the_prepared_one_with_its_tied_weights(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIGURATION | {"tie_word_embeddings": True}))
+    request = TextRequest(f"hf:{file}", pretrained=False, prompt=4, tokens=4, precision="bf16")
+    with Draws() as draws:
+        prepared = prepare_text(request)
+    assert draws.types == {torch.bfloat16}
+    assert {item.dtype for item in prepared.module.parameters()} == {torch.bfloat16}
+    (bundle,) = write_text_bundles(prepared, tmp_path)
+    drawn = torch.get_rng_state()
+    module = bundle.module()
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert module.lm_head.weight is module.model.embed_tokens.weight
+    tokens = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        assert torch.equal(module(tokens).logits, prepared.module(tokens).logits)

@@ -25,7 +25,8 @@ def module_digest(module: nn.Module, *further: object) -> str | None:
     It covers classes and settings of all layers, forms of parameters and of buffers in the state
     dict, contents of all other tensors, the code that is in this process of every function that the
     layers' classes have or refer to, with the values of its globals, and the versions of Python,
-    PyTorch and golow. further: what else the graph depends on, with a `repr` that states it.
+    PyTorch, transformers and golow. further: what else the graph depends on, with a `repr` that
+    states it.
     """
     if any(getattr(torch_modules, name, None) for name in GLOBAL_HOOKS):
         return None
@@ -36,9 +37,15 @@ def module_digest(module: nn.Module, *further: object) -> str | None:
             found.update(text.encode())
     except (Unknown, RecursionError):
         return None
-    settings = (sys.version, torch.__version__, torch.get_default_dtype(), _own_code(), further)
+    versions = sys.version, torch.__version__, _transformers()
+    settings = (*versions, torch.get_default_dtype(), _own_code(), further)
     found.update(repr(settings).encode())
     return found.hexdigest()
+
+
+def _transformers() -> str:
+    """Its version; empty if no module can be its."""
+    return str(getattr(sys.modules.get("transformers"), "__version__", ""))
 
 
 @cache

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 STANDARD = sys.stdlib_module_names - {"__main__"}
-KNOWN = frozenset({"torch", "numpy", "golow", *STANDARD})
+KNOWN = frozenset({"torch", "transformers", "numpy", "golow", *STANDARD})
 """Packages whose code is known by a version, or, for golow, by all its files."""
 PLAIN = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice,
@@ -57,6 +57,8 @@ NO_PART = frozenset({
     "__match_args__",
 })  # fmt: skip
 """Attributes of classes that do not change what their methods do."""
+OF_A_PROCESS = frozenset({"_original_object_hash"})
+"""Attributes that differ between processes and change nothing: transformers' hash of settings."""
 IN_PYTHON = ("dataclasses", "types")
 """Modules of the standard library whose instances have all their state in attributes."""
 Text = Iterator[str]
@@ -152,7 +154,8 @@ class _Writer:
             raise Unknown(f"{type(item).__name__}")
         if _top(type(item).__module__) in STANDARD and type(item).__module__ not in IN_PYTHON:
             raise Unknown(f"{type(item).__name__}")  # its state may be elsewhere
-        yield from self._parts("instance", type(item), vars(item))
+        state = {name: value for name, value in vars(item).items() if name not in OF_A_PROCESS}
+        yield from self._parts("instance", type(item), state)
 
     def _class(self, item: type) -> Text:
         """Identity of a known class: its name and the attributes that others have set on it."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from golow.levels.generation.double_module import DoubleModule
 from golow.levels.generation.program import Generator, TextProgram
 from golow.levels.generation.static import Static
 from golow.levels.torch.in_double import InDouble
 from golow.levels.torch.rounded_operations import Grid, RoundedOperations
 from golow.worker.text_program import Draws, Moved, Tokens
 from golow.workload.generation.sampling import explaining_errors
-from golow.workload.generation.step_modules import device_of, is_own_step, step_of
+from golow.workload.generation.step_modules import is_own_step, step_of
 
 MOST_TEXTS = 32  # that are replayed together
 
@@ -48,11 +50,11 @@ class ReferenceProgram(TextProgram):
     def __init__(self) -> None:
         super().__init__(lambda bundle: self._built(bundle.workload.batch))
         self._moved: Moved | None = None
-        self._module: nn.Module | None = None
 
     def move(self, moved: Moved | None) -> None:
         """Perturb the reference from now on."""
-        self._moved, self._module = moved, None
+        self._moved = moved
+        self._double.move(moved)
         self._generator = self._built(self._workload.batch)
 
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
@@ -72,7 +74,7 @@ class ReferenceProgram(TextProgram):
         given = torch.tensor(tokens, device=self._device)
         drawn = torch.tensor(draws, dtype=torch.float64, device=self._device)
         generator, size = self._generator, self._workload.batch
-        if self._module is not None and not is_own_step(self._module):
+        if not is_own_step(self._double.module):
             size = min(len(given), MOST_TEXTS)
             generator = self._built(size)
         errors: list[list[float]] = []
@@ -98,27 +100,17 @@ class ReferenceProgram(TextProgram):
 
     def _built(self, batch: int) -> Reference:
         """The reference for this many texts; all share the weights."""
-        moved = self._moved
-        if self._module is None:
-            self._module = self._bundle.module().double()
-            if moved is not None:
-                _move(self._module, moved)
-        grid = None
+        moved, grid = self._moved, None
         if moved is not None and moved.digits:
             grid = Grid(moved.digits, moved.least, moved.seed)
         with InDouble():  # a model of transformers is called to allocate its cache
             work = self._workload
-            step = step_of(self._module, batch, work.longest, work.prompt)
+            step = step_of(self._double.module, batch, work.longest, work.prompt)
         return Reference(step, grid)
 
-
-def _move(module: nn.Module, moved: Moved) -> None:
-    """Perturb each weight by this share of itself, up or down."""
-    device = device_of(module)
-    generator = torch.Generator(device).manual_seed(moved.seed)
-    for weight in module.parameters():
-        up = torch.randint(2, weight.shape, generator=generator, device=device).mul_(2).sub_(1)
-        weight.mul_(1 + moved.share * up)
+    @cached_property
+    def _double(self) -> DoubleModule:
+        return DoubleModule(self._bundle.module())
 
 
 def program(variant: str) -> ReferenceProgram:

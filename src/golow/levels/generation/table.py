@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from golow.levels import gpu
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
@@ -39,7 +41,8 @@ class TextLevel(NamedTuple):
 
     served_by: the module of its Python worker, with ``program(variant)``. probe: whether it can run
     here. environment: variables of its worker, for a workload and golow's cache. variant: which of
-    the module's programs.
+    the module's programs. times: whether it chooses kernels by timing them while it loads, unless
+    the cache has its choices.
     """
 
     name: str
@@ -49,6 +52,7 @@ class TextLevel(NamedTuple):
     environment: Callable[[TextWorkload, Path], Mapping[str, str]] = _no_environment
     variant: str = ""
     devices: tuple[Device, ...] = ("cpu", "cuda")
+    times: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -63,10 +67,19 @@ def _has_compiler() -> Probe:
 
 
 def _inductor(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
-    key = encode(workload) + version("torch").encode()
-    folder = cache / "inductor" / hashlib.sha256(key).hexdigest()[:16]
-    threads = str(workload.threads)
+    folder, threads = cache / "inductor" / build_key(workload), str(workload.threads)
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_COMPILE_THREADS": threads}
+
+
+def build_key(workload: TextWorkload) -> str:
+    """A name for what levels build for a workload with this PyTorch."""
+    source = workload.source
+    if source.configuration:  # it is the model, and its file may be another one's copy
+        workload = msgspec.structs.replace(
+            workload, source=msgspec.structs.replace(source, name="")
+        )
+    key = encode(workload) + version("torch").encode()
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def _own_cache(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
@@ -90,6 +103,7 @@ LEVELS = (
         "golow.levels.generation.compiled",
         probe=_has_compiler,
         environment=_inductor,
+        times=True,
     ),
     TextLevel(
         "compile:static-cudagraphs",
@@ -99,6 +113,7 @@ LEVELS = (
         environment=_inductor,
         variant="cudagraphs",
         devices=("cuda",),
+        times=True,
     ),
     TextLevel(
         "openvino",
@@ -114,6 +129,7 @@ LEVELS = (
         probe=onednn.probe,
         environment=_own_cache,
         devices=("cpu",),
+        times=True,
     ),
     TextLevel(
         "cudnn",
@@ -122,6 +138,7 @@ LEVELS = (
         probe=cudnn.probe,
         environment=_own_cache,
         devices=("cuda",),
+        times=True,
     ),
 )
 

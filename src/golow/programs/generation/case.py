@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from golow.programs.generation.drawn_tokens import Drawn
 from golow.programs.generation.figures import race_figures
 from golow.programs.generation.forced import ForcedTexts, TextStandard
 from golow.programs.generation.generation_record import TextCase
+from golow.programs.generation.loading import Loading, Start, load_together, most_together
 from golow.programs.generation.replays import MadeTexts, Replays
 from golow.programs.generation.settings import GenerationSettings
 from golow.programs.generation.standing import Standing
@@ -28,7 +30,7 @@ from golow.records.errors import GolowError, WorkerFailure
 from golow.storage.scratch import scratch_folder
 from golow.worker.text_client import TextWorker
 from golow.workload.generation.alphabet import text_of
-from golow.workload.generation.text_bundle import TextBundle
+from golow.workload.generation.text_bundle import WEIGHTS, TextBundle
 
 
 class Case:
@@ -103,31 +105,56 @@ class Case:
     # ------------------------------------------------------------ the stages
 
     def _start(self, contestants: Sequence[Contestant], stack: ExitStack) -> None:
+        """Start and load all workers: first those that time nothing meanwhile, together."""
+        weights = (self._bundle.folder / WEIGHTS).stat().st_size
+        most = most_together(self._workload, weights, self._card)
+        together, alone = list[Start](), list[Start]()
         for standing, contestant in zip(self._standings, contestants, strict=True):
-            self._observer.stage(f"{standing.name}: loading")
-            with standing.recorded():
-                command, environment = contestant.launch(self._workload, self._cache)
-                worker = TextWorker(
-                    standing.name,
-                    command,
-                    threads=self._workload.threads,
-                    environment=environment,
-                    limits=self._settings.limits,
-                )
-                standing.load(stack.enter_context(worker), self._bundle.folder)
-                worker.on_delay = self._observer.stage
+            company = contestant.loads_in_company(self._workload, self._cache)
+            start = partial(self._begun, standing, contestant, stack)
+            (together if company else alone).append(start)
+        together.append(partial(self._begun_reference, stack))
+        load_together(together, most, self._observer)
+        load_together(alone, 1, self._observer)
+
+    def _begun(
+        self, standing: Standing, contestant: Contestant, stack: ExitStack
+    ) -> Loading | None:
+        with standing.recorded():
+            command, environment = contestant.launch(self._workload, self._cache)
+            worker = self._worker(standing.name, command, environment)
+            standing.begin_loading(stack.enter_context(worker), self._bundle.folder)
+
+            def finish() -> None:
+                with standing.recorded():
+                    standing.finish_loading()
+                    worker.on_delay = self._observer.stage
+                    contestant.has_loaded(self._workload, self._cache)
+
+            return Loading(standing.name, worker, finish)
+        return None
+
+    def _begun_reference(self, stack: ExitStack) -> Loading:
+        worker = self._worker("reference", python_worker(REFERENCE, ""))
+        self._reference = stack.enter_context(worker)
+        worker.begin_loading(self._bundle.folder)
+        return Loading("the reference", worker, worker.finish_loading)
+
+    def _worker(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> TextWorker:
+        return TextWorker(
+            name,
+            command,
+            threads=self._workload.threads,
+            environment=environment,
+            limits=self._settings.limits,
+        )
 
     def _prove(self, stack: ExitStack) -> None:
         """The check of the logits, then a free text of each level that passed it."""
-        folder = stack.enter_context(scratch_folder())
+        folder, reference = stack.enter_context(scratch_folder()), self._reference
         self._observer.stage("the reference: float64")
-        reference = TextWorker(
-            "reference",
-            python_worker(REFERENCE, ""),
-            threads=self._workload.threads,
-            limits=self._settings.limits,
-        )
-        stack.enter_context(reference).load(self._bundle.folder)
         forced = ForcedTexts(self._workload, self._drawn, folder)
         baseline = self._baseline
         base = self._base_outputs(forced)

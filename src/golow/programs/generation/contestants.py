@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.levels.generation.loaded_before import has_loaded, times_nothing
 from golow.levels.generation.table import TextLevel, chosen
 from golow.records.errors import GolowError, Unsupported
 from golow.records.text import TextWorkload
@@ -30,6 +31,15 @@ class Contestant(NamedTuple):
         if not probe.available:
             raise Unsupported(self.name, f"{probe.missing}; {probe.fix}")
         return self.level.command, self.level.environment(workload, cache)
+
+    def loads_in_company(self, workload: TextWorkload, cache: Path) -> bool:
+        """True if it times nothing while it loads, as far as is known."""
+        return self.level is not None and times_nothing(self.level, workload, cache)
+
+    def has_loaded(self, workload: TextWorkload, cache: Path) -> None:
+        """Remember that it has loaded the workload."""
+        if self.level is not None:
+            has_loaded(self.level, workload, cache)
 
 
 def contestants(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from golow.measure.environment import environment_of
 from golow.measure.plain_read import plain_read
@@ -20,7 +22,8 @@ from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
 from golow.workload.generation.request import TextRequest
 from golow.workload.generation.sources import prepare_text
-from golow.workload.generation.text_bundle import write_text_bundles
+from golow.workload.generation.text_bundle import TextBundle, write_text_bundles
+from golow.workload.trial import give_back_memory
 
 IN_CACHES = 1 << 28  # bytes of a step that caches may hold
 
@@ -37,12 +40,12 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
     levels = contestants(settings.levels, settings.workers or {}, request.device)
     cache = open_cache(settings.cache)
     observer.stage("preparing the model")
-    prepared = prepare_text(request)
     cases: list[TextCase] = []
     interrupted = False
     with scratch_folder() as folder:
-        for bundle in write_text_bundles(prepared, folder):
-            case = Case(bundle, prepared.prompts, settings, cache, observer)
+        prompts, bundles = _prepared(request, folder)
+        for bundle in bundles:
+            case = Case(bundle, prompts, settings, cache, observer)
             interrupted = case.run(levels)
             cases.append(case.record())
             if interrupted:
@@ -60,11 +63,24 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
         created=created.isoformat(timespec="seconds"),
         environment=environment,
         cases=tuple(cases),
-        prompt=prepared.prompts[0] if prepared.prompts else (),
-        further=prepared.prompts[1:],
+        prompt=prompts[0] if prompts else (),
+        further=prompts[1:],
         read_rate=None if rate is None else Quantity(name="read", unit="B/s", value=rate),
         interrupted=interrupted,
     )
+
+
+def _prepared(
+    request: TextRequest, folder: Path
+) -> tuple[tuple[tuple[int, ...], ...], tuple[TextBundle, ...]]:
+    """The tokens of the user's texts, and the bundles. The module is given back: a GPU's memory is
+    for the levels."""
+    prepared = prepare_text(request)
+    bundles, prompts = write_text_bundles(prepared, folder), prepared.prompts
+    del prepared
+    gc.collect()  # models of transformers hold themselves
+    give_back_memory(request.device)
+    return prompts, bundles
 
 
 def _fastest(cases: Sequence[TextCase]) -> float:

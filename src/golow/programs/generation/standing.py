@@ -64,10 +64,15 @@ class Standing:
         timed = [] if self.entrant is None else self.entrant.made
         return [*([] if self.free is None else [self.free]), *timed]
 
-    def load(self, worker: TextWorker, bundle: Path) -> None:
-        """Load the worker; the time counts from the start of its process."""
+    def begin_loading(self, worker: TextWorker, bundle: Path) -> None:
+        """Let the worker load."""
         self._worker = worker
-        report = worker.load(bundle)
+        worker.begin_loading(bundle)
+
+    def finish_loading(self) -> None:
+        """Wait until it has loaded; the time counts from the start of its process."""
+        worker = self.worker_of()
+        report = worker.finish_loading()
         seconds = {"start": time.perf_counter() - worker.started, **report.phases}
         self._figures += [Quantity(name=n, unit="s", value=s) for n, s in seconds.items()]
 

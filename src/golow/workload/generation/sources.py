@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import torch
 from torch import nn
 
 from golow.models import ZOO
@@ -25,6 +28,7 @@ from golow.workload.generation.encoder_sources import (
 from golow.workload.generation.own_positions import takes_own_positions
 from golow.workload.generation.request import PROMPT, TextRequest, require_sense
 from golow.workload.generation.step_modules import (
+    HALVES,
     facts_of,
     in_precision,
     is_own_step,
@@ -38,9 +42,10 @@ from golow.workload.printed import printed_to_stderr
 from golow.workload.quantization.quantize import quantized
 from golow.workload.quantization.quantized_weights import with_quantized_layers
 from golow.workload.quantization.replacing import parameter_count, with_rules_of
+from golow.workload.registered_parameters import parameters_in
 from golow.workload.source import locate
 from golow.workload.trial import require_device
-from golow.workload.weights import fresh_module
+from golow.workload.weights import are_random, fresh_module
 
 TRAINING = "plan.json"  # marks the folder of a training run
 
@@ -69,9 +74,10 @@ def prepare_text(request: TextRequest) -> PreparedText:
     if request.download and source.kind == "huggingface" and not Path(source.name).exists():
         downloads.download(source.name, TOKENIZERS)
     live = _sent(model) if isinstance(model, nn.Module) else b""
-    module, how = fresh_module(
-        model, with_quantized_layers(source, weights), weights, None, request.seed
-    )
+    with _drawn_in_place(source, weights, request):
+        module, how = fresh_module(
+            model, with_quantized_layers(source, weights), weights, None, request.seed
+        )
     source = with_rules_of(source, module)
     if source.quantized and request.precision != "default":
         raise GolowError(
@@ -125,6 +131,21 @@ def prepare_text(request: TextRequest) -> PreparedText:
             )
         )
     return PreparedText(tuple(workloads), module, prompts, live)
+
+
+@contextmanager
+def _drawn_in_place(
+    source: ModelSource, weights: str | Path | None, request: TextRequest
+) -> Iterator[None]:
+    """Let random weights of a model of transformers be drawn on the device and in the precision
+    that they get, as its users have them drawn."""
+    with ExitStack() as modes:
+        if source.kind == "huggingface" and are_random(source, weights):
+            if request.device != "cpu":
+                modes.enter_context(torch.device(request.device))
+            if (half := HALVES.get(request.precision)) is not None:
+                modes.enter_context(parameters_in(dtype=half))
+        yield
 
 
 def _in_precision(
