@@ -168,6 +168,7 @@ def list_table(studies: Iterable[tuple[str, Study, str]]) -> Table:
 
 def study_text(study: Study) -> str:
     """Describe a study's cells in one line."""
+    axis = study.axis_of_ranks
     axes = [
         _several(study.model, "model"),
         " and ".join(study.mode),
@@ -175,7 +176,7 @@ def study_text(study: Study) -> str:
         *([_several(study.precision, "precision")] if study.precision != ("default",) else []),
         *([_several(study.threads, "threads")] if study.threads else []),
         *_lengths(study),
-        *([_several(study.ranks, "ranks")] if study.ranks != (1,) else []),
+        *([_several(study.rank_counts, axis)] if study.rank_counts != (1,) else []),
         ", ".join(study.levels),
         f"on {study.device}",
     ]
