@@ -34,6 +34,7 @@ from golow.levels.direct.ranks.meeting import Meeting
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
+from golow.workload.known_causes import require_dense_gradients, require_own_statistics
 from golow.workload.losses import own_loss
 from golow.workload.own_copies import work_on_copies
 
@@ -52,12 +53,14 @@ def built_step(
     """Build the plans of the example's batch and of the requested batches. Raises `GolowError` for
     a step that cannot run, before anything is built."""
     require_training(module)
+    require_dense_gradients(module, "the module")
     _require_sense(wanted)
     function = _loss(loss)
     sizes = () if wanted.batch is None else ascending("batch", wanted.batch)
     inputs = StepInputs(module, example, device_of(module, ()))
     cache = open_cache(wanted.cache)
     meeting = meeting_of_program(wanted.ranks)
+    require_own_statistics(module, "the module", 1 if meeting is None else meeting.ranks)
     device = _device(module, inputs.device, wanted, cache, meeting)
     settings = settings_of(module, wanted.optimizer, wanted.clip, device.target.level)
     observer.stage("running the step in PyTorch")
