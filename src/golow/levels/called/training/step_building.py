@@ -23,7 +23,11 @@ from golow.levels.called.training.on_gpu import OnGpu
 from golow.levels.called.training.on_processor import OnProcessor
 from golow.levels.called.training.optimizer_settings import settings_of
 from golow.levels.called.training.optimizer_state import OptimizerMemory
-from golow.levels.called.training.program_ranks import meeting_of_program, of_first_rank
+from golow.levels.called.training.program_ranks import (
+    meeting_of_program,
+    of_first_rank,
+    require_same_settings,
+)
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import Network, StepPlans
 from golow.levels.called.training.step_target import StepTarget
@@ -72,6 +76,7 @@ def built_step(
     empty = without_content(module, torch.device("cpu" if on_cpu else "meta"))
     content = {name: t.detach() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
     if meeting is not None:
+        require_same_settings(meeting, settings, wanted.every)
         content = of_first_rank(meeting, content)
     captured, captured_loss = device.captured(empty, function)
     view = by_position(captured, inputs.keywords)
