@@ -56,15 +56,26 @@ def test_what_ranks_cannot_do_is_refused(given: dict[str, object], said: str) ->
 
 
 def test_each_device_has_its_own_option() -> None:
-    assert ranks_of(RanksFlags(ranks=3), DeviceName.cpu) == 3
-    assert ranks_of(RanksFlags(gpus=4), DeviceName.cuda) == 4
+    assert ranks_of(RanksFlags(ranks="3"), DeviceName.cpu) == 3
+    assert ranks_of(RanksFlags(gpus="4"), DeviceName.cuda) == 4
     assert ranks_of(RanksFlags(), DeviceName.cuda) == 1
     with pytest.raises(GolowError) as refused:
-        ranks_of(RanksFlags(ranks=2), DeviceName.cuda)
+        ranks_of(RanksFlags(ranks="2"), DeviceName.cuda)
     assert refused.value.hint == "use --gpus 2."
     with pytest.raises(GolowError) as refused:
-        ranks_of(RanksFlags(gpus=2), DeviceName.cpu)
+        ranks_of(RanksFlags(gpus="2"), DeviceName.cpu)
     assert refused.value.message == "--gpus 2 needs --device cuda"
+
+
+def test_several_numbers_of_ranks_are_a_study() -> None:
+    for text in ("two", "1.5", ""):
+        with pytest.raises(GolowError) as refused:
+            ranks_of(RanksFlags(ranks=text), DeviceName.cpu)
+        assert refused.value.message == f"--ranks {text} is not a number of ranks"
+    with pytest.raises(GolowError) as refused:
+        ranks_of(RanksFlags(gpus="1,2"), DeviceName.cuda)
+    assert refused.value.message == "--gpus 1,2: a run has one number of ranks"
+    assert "gpus = [1, 2] in its file" in refused.value.hint
 
 
 def test_the_levels_of_ranks_are_others() -> None:
