@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.levels.ladder import BASELINE, baseline
-from golow.report.study.measures import THROUGHPUT, Value
+from golow.report.study.measures import THROUGHPUT, Value, is_baseline
 from golow.report.study.planes import place_text
 from golow.report.study.rows import SIGNS, StudyRow, has_few_rounds
 from golow.report.study.table import FEW
@@ -61,7 +61,7 @@ def _table(rows: Sequence[StudyRow]) -> Table:
 
 def _name(row: StudyRow) -> str:
     """The level, or for one rank of the baseline the baseline of several."""
-    return SEVERAL if row.level == baseline(row.ranks) else row.level
+    return SEVERAL if is_baseline(row) else row.level
 
 
 def _rate(row: StudyRow) -> Value | None:
