@@ -76,6 +76,26 @@ def test_a_rank_that_fails_ends_all(fault: str, kind: str, said: str, bundle: Bu
         assert all_gone(*pids)
 
 
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("dies-at-start", "died", "rank 1: died: it ended with status 3"),
+        ("dies-in-load", "died", "rank 1: died: it was ended by SIGKILL"),
+        ("hangs-in-load", "hung", "ranks 0, 1: hung: no answer to `load` within 1 s"),
+    ],
+)
+def test_a_rank_that_is_never_ready_ends_all(
+    fault: str, kind: str, said: str, bundle: Bundle
+) -> None:
+    with ranks(fault, Limits(load=1 if kind == "hung" else 60, quit=0.5)) as worker:
+        pids = worker.pids
+        with pytest.raises(WorkerFailure) as failure:
+            worker.load(bundle.folder)
+        assert failure.value.kind == kind
+        assert said in failure.value.message
+        assert all_gone(*pids)
+
+
 def test_a_rank_that_was_stopped_is_waited_for_no_longer_than_allowed(bundle: Bundle) -> None:
     with ranks("none", Limits(quit=0.5)) as worker:
         worker.load(bundle.folder)

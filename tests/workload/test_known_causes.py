@@ -67,6 +67,10 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
         nn.Linear(5, 5).requires_grad_(False), x(), "train",
         "all 2 parameters of Linear are frozen", "requires_grad_",
     ),
+    "sparse gradients": (
+        nn.Sequential(nn.Embedding(5, 2, sparse=True)), torch.zeros(2, 3, dtype=torch.int64),
+        "train", "the gradient of 0 is a sparse tensor", "sparse=True",
+    ),
     "an empty batch": (nn.Linear(5, 5), x(0), "infer", "an empty batch: .* is 0x5", "one sample"),
     "a number": (Second(), (x(), 2), "infer", r"example_inputs\[1\] is of type int", "leave out"),
     "None": (Second(), (x(), None), "infer", r"example_inputs\[1\] is None", "have a default"),
@@ -95,6 +99,12 @@ def test_a_known_cause_is_one_sentence(name: str) -> None:
         prepare(request)
     assert "\n" not in caught.value.message
     assert caught.match(hint)
+
+
+def test_a_norm_over_all_ranks_is_refused_for_several() -> None:
+    synced = nn.SyncBatchNorm.convert_sync_batchnorm(norm())
+    with pytest.raises(GolowError, match="1 is a SyncBatchNorm, whose statistics are those of all"):
+        prepare(Request(synced, x(), mode="train", loss="mse_loss", ranks=2))
 
 
 @pytest.mark.parametrize(

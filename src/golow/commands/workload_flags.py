@@ -245,15 +245,17 @@ class RanksFlags:
     """How many processes train together."""
 
     ranks: Annotated[
-        int | None,
+        str | None,
         typer.Option(
+            metavar="<int>",
             help="Processes that train together on a CPU, each on its own batch.  [default: 1]",
             show_default=False,
         ),
     ] = None
     gpus: Annotated[
-        int | None,
+        str | None,
         typer.Option(
+            metavar="<int>",
             help="With --device cuda: GPUs that train together, each on its own batch.  "
             "[default: 1]",
             show_default=False,
@@ -331,7 +333,8 @@ def workload_options(
 
 
 def ranks_of(flags: RanksFlags, device: DeviceName) -> int:
-    """The number of ranks. Raises `GolowError` for the option of the other device."""
+    """The number of ranks. Raises `GolowError` for the option of the other device, and for several
+    numbers, which are an axis of a study."""
     on_gpu = device is DeviceName.cuda
     if on_gpu and flags.ranks is not None:
         raise GolowError("--ranks is for a CPU", f"use --gpus {flags.ranks}.")
@@ -340,8 +343,23 @@ def ranks_of(flags: RanksFlags, device: DeviceName) -> int:
             f"--gpus {flags.gpus} needs --device cuda",
             f"add it; --ranks {flags.gpus} trains in processes on the CPU.",
         )
-    given = flags.gpus if on_gpu else flags.ranks
-    return 1 if given is None else given
+    option, given = ("--gpus", flags.gpus) if on_gpu else ("--ranks", flags.ranks)
+    if given is None:
+        return 1
+    try:
+        first, *more = map(int, given.split(","))
+    except ValueError:
+        raise GolowError(
+            f"{option} {given} is not a number of ranks", f"for example {option} 2."
+        ) from None
+    if more:
+        raise GolowError(
+            f"{option} {given}: a run has one number of ranks",
+            f"a study has several: {option.lstrip('-')} = {[first, *more]} in its file, which "
+            "`golow study run FILE` measures; `golow study show NAME --throughput` then prints how "
+            "they scale.",
+        )
+    return first
 
 
 def optimizer_of(flags: OptimizerFlags) -> Optimizer:

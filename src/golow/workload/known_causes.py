@@ -81,6 +81,29 @@ def require_trainable(module: nn.Module, name: str, mode: Mode) -> None:
     )
 
 
+def require_dense_gradients(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` for an embedding whose gradient is a sparse tensor."""
+    for path, layer in module.named_modules():
+        embeds = isinstance(layer, nn.Embedding | nn.EmbeddingBag)
+        if embeds and layer.sparse and layer.weight.requires_grad:
+            raise GolowError(
+                f"the gradient of {path or name} is a sparse tensor, and golow trains with dense "
+                "ones",
+                "leave sparse=True out of the embedding.",
+            )
+
+
+def require_own_statistics(module: nn.Module, name: str, ranks: int) -> None:
+    """Raise `GolowError` for a norm that takes its statistics over several ranks."""
+    for path, layer in module.named_modules():
+        if ranks > 1 and isinstance(layer, nn.SyncBatchNorm):
+            raise GolowError(
+                f"{path or name} is a SyncBatchNorm, whose statistics are those of all ranks; in "
+                "golow each rank has its own",
+                "use BatchNorm layers.",
+            )
+
+
 def require_input_types(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     """Raise `GolowError` for an input whose floating point type is neither float32 nor that of the
     module."""

@@ -19,7 +19,9 @@ from golow.workload.batch import Batch
 from golow.workload.inputs import make_inputs
 from golow.workload.keywords import accept_keywords
 from golow.workload.known_causes import (
+    require_dense_gradients,
     require_numbers,
+    require_own_statistics,
     require_plain_module,
     require_trainable,
 )
@@ -177,6 +179,9 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     require_plain_module(module, name)
     require_numbers(module, name)
     require_trainable(module, name, request.mode)
+    if training:
+        require_dense_gradients(module, name)
+        require_own_statistics(module, name, request.ranks)
     return in_mode(module, training), how
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
@@ -25,6 +26,9 @@ PROGRAMS_INPUTS = "the inputs that the program was exported with"
 WHOLE_NUMBERS = (
     "batch", "resolution", "sequence", "channels", "classes", "seed", "threads", "ranks",
 )  # fmt: skip
+
+SHARING_RANKS = 8
+"""Ranks that may train on a CPU even if they share its cores."""
 
 EXAMPLE = 'golow.Optimizer("adamw", learning_rate=1e-3)'
 
@@ -118,7 +122,8 @@ def option_of_ranks(device: Device) -> str:
 
 
 def require_some_ranks(ranks: int, device: Device) -> None:
-    """Raise `GolowError` for a number of ranks that no training has."""
+    """Raise `GolowError` for a number of ranks that no training has, or that this machine cannot
+    start."""
     if not isinstance(ranks, Integral):
         raise GolowError(f"the ranks {ranks!r} is not a whole number", "for example ranks=2.")
     if ranks < 1:
@@ -126,6 +131,12 @@ def require_some_ranks(ranks: int, device: Device) -> None:
             f"{ranks} ranks train nothing",
             f"use {option_of_ranks(device)} 1 or more.",
             python_hint="use ranks=1 or more.",
+        )
+    cores = len(os.sched_getaffinity(0))
+    if device == "cpu" and ranks > max(SHARING_RANKS, cores):
+        raise GolowError(
+            f"{ranks} ranks, each a process, are too many for {cores} hardware threads",
+            f"use --ranks {max(SHARING_RANKS, cores)} or fewer.",
         )
 
 

@@ -42,6 +42,7 @@ NETWORK = f"{NETWORKS}:Network"
         ({"ranks": 2}, "2 ranks are for training"),
         ({"ranks": 0, "mode": "train"}, "0 ranks train nothing"),
         ({"ranks": "2", "mode": "train"}, "the ranks '2' is not a whole number"),
+        ({"ranks": 100_000, "mode": "train"}, "too many for"),
         ({"ranks": 2, "mode": "train", "life": True}, "--life measures one process"),
         ({"ranks": 2, "mode": "train", "levels": ["eager"]}, "eager runs in one process"),
         ({"ranks": 2, "mode": "train", "levels": ["compile"]}, "use ddp"),
@@ -56,15 +57,26 @@ def test_what_ranks_cannot_do_is_refused(given: dict[str, object], said: str) ->
 
 
 def test_each_device_has_its_own_option() -> None:
-    assert ranks_of(RanksFlags(ranks=3), DeviceName.cpu) == 3
-    assert ranks_of(RanksFlags(gpus=4), DeviceName.cuda) == 4
+    assert ranks_of(RanksFlags(ranks="3"), DeviceName.cpu) == 3
+    assert ranks_of(RanksFlags(gpus="4"), DeviceName.cuda) == 4
     assert ranks_of(RanksFlags(), DeviceName.cuda) == 1
     with pytest.raises(GolowError) as refused:
-        ranks_of(RanksFlags(ranks=2), DeviceName.cuda)
+        ranks_of(RanksFlags(ranks="2"), DeviceName.cuda)
     assert refused.value.hint == "use --gpus 2."
     with pytest.raises(GolowError) as refused:
-        ranks_of(RanksFlags(gpus=2), DeviceName.cpu)
+        ranks_of(RanksFlags(gpus="2"), DeviceName.cpu)
     assert refused.value.message == "--gpus 2 needs --device cuda"
+
+
+def test_several_numbers_of_ranks_are_a_study() -> None:
+    for text in ("two", "1.5", ""):
+        with pytest.raises(GolowError) as refused:
+            ranks_of(RanksFlags(ranks=text), DeviceName.cpu)
+        assert refused.value.message == f"--ranks {text} is not a number of ranks"
+    with pytest.raises(GolowError) as refused:
+        ranks_of(RanksFlags(gpus="1,2"), DeviceName.cuda)
+    assert refused.value.message == "--gpus 1,2: a run has one number of ranks"
+    assert "gpus = [1, 2] in its file" in refused.value.hint
 
 
 def test_the_levels_of_ranks_are_others() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.study.cells import bisected, cells, key
-from golow.programs.study.study_record import Cell, CellGeneration, StudyLimits, StudyLoad
+from golow.programs.study.study_record import Cell, CellGeneration, StudyLimits, StudyLoad, asks
 from golow.records.workload import Mode
 from support.examples import examples
 from support.records import studies
@@ -111,6 +111,16 @@ def test_ranks_train_and_have_a_baseline_of_their_own() -> None:
         ("train", 1): ("eager", "onednn", "libtorch"),
         ("train", 2): ("ddp", "onednn"),
     }
+    on_gpus = studies.study(
+        mode=("train",), levels=("ddp", "vendor"), batch=(1,), device="cuda", gpus=(1, 4)
+    )
+    levels = {(cell.resolution, cell.ranks): cell.levels for cell in cells(on_gpus, 4)}
+    assert levels == {
+        (side, ranks): (baseline, "cudnn")
+        for side in on_gpus.resolution
+        for ranks, baseline in ((1, "eager"), (4, "ddp"))
+    }
+    assert all(asks(on_gpus, cell) for cell in cells(on_gpus, 4))
 
 
 # ---------------------------------------------------------------- keys

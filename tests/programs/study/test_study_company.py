@@ -33,7 +33,7 @@ GIB = 2**30
 def on_one_card(count: int, memory_bytes: int) -> list[Place]:
     machine = Machine(host="here", device="a card", uuid="GPU-1")
     turns = {TURNS: "where cells that measure nothing take no turns"} if count > 1 else {}
-    return [Place("GPU-1", machine, environment(), turns, memory_bytes) for _ in range(count)]
+    return [Place(("GPU-1",), machine, environment(), turns, memory_bytes) for _ in range(count)]
 
 
 class Together(Heard):
@@ -204,7 +204,7 @@ def test_places_on_a_card_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(places_module, "environment", lambda: machine)
     monkeypatch.setattr(places_module, "visible_cards", lambda: cards)
     found = places("cuda", jobs=2)
-    locks = [place.lock for place in found]
+    locks = [uuid for place in found for uuid in place.locks]
     assert locks == [card.uuid for card in cards for _ in range(MOST_ON_A_CARD)]
     taken = [core for place in found for core in place.environment.affinity]
     assert len(taken) == len(set(taken)) == len(found) * CORES_A_CELL

@@ -85,6 +85,8 @@ def test_little_is_enough_and_the_device_may_be_named_elsewhere(tmp_path: Path) 
         ('"40 GiB"', f'"{"9" * 400} GiB"', 14, "is not an amount of memory", '"80%"'),
         ('name = "mine"', f'name = "{"a" * 101}"', 1, "cannot be called", "up to 100 letters"),
         ("threads = 2", "ranks = [1, 0]", 9, "ranks: 0 is less than 1", "whole numbers"),
+        ("threads = 2", "gpus = []", 9, "gpus: the list is empty", "whole numbers"),
+        ("threads = 2", "gpus = [1, 2]", 9, 'not for the device "cpu"', "ranks = [1, 2]"),
         ("[8, 16]", "[]", 6, "batch is missing: the list is empty", "whole numbers"),
         ("[8, 16]", '[8, "16"]', 6, "batch: expected `int`, got `str`", "whole numbers"),
         ("resolution = 32", "resolution = 8.5", 7, "resolution: expected `int`", "sides"),
@@ -113,6 +115,22 @@ def test_an_error_names_the_line_and_what_is_allowed(
     where = f"{file}, line {line}: " if line else str(file)
     assert raised.value.message.startswith(where)
     assert says in raised.value.message
+    assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("mode", "axis", "says", "hint"),
+    [
+        ("train", "ranks", 'ranks are not for the device "cuda"', "gpus = [1, 4]"),
+        ("infer", "gpus", "gpus are for training", 'mode = "train"'),
+    ],
+)
+def test_gpus_are_the_axis_of_trainings_on_them(
+    mode: str, axis: str, says: str, hint: str, tmp_path: Path
+) -> None:
+    text = f'name = "x"\nmodel = "mlp"\nmode = "{mode}"\nlevels = "direct"\nbatch = 1\n'
+    with pytest.raises(GolowError, match=f"line 6: {says}") as raised:
+        read_study(written(tmp_path, f"{text}{axis} = [1, 4]"), device="cuda")
     assert hint in raised.value.hint
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from golow.programs.study.local import LocalExecutor
 from golow.programs.study.lock import DeviceLock
 from golow.programs.study.places import places
 from golow.records.errors import GolowError
@@ -73,6 +74,24 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(GolowError, match="cannot be opened") as raised:
         DeviceLock("GPU-1", tmp_path).acquire("mine")
     assert "GOLOW_CACHE" in raised.value.hint
+
+
+def test_a_cell_of_several_gpus_takes_all_of_them_or_none(tmp_path: Path) -> None:
+    """Otherwise two studies could each hold what the other one waits for."""
+    [here], heard = places("cpu"), Heard()
+    pair = here._replace(locks=("GPU-1", "GPU-2"))
+    other = DeviceLock("GPU-2", tmp_path)
+    assert other.acquire("other")
+    with LocalExecutor([pair], "mine", tmp_path, Path, 1.0, heard) as executor:
+        assert not executor.has_room(None)
+        assert "other" in heard.waits[0][1]
+        first = DeviceLock("GPU-1", tmp_path)
+        assert first.acquire("third")
+        first.release()
+        other.release()
+        assert executor.has_room(None)
+        assert not first.acquire("third")
+        assert not other.acquire("other")
 
 
 @pytest.mark.slow

@@ -156,6 +156,9 @@ def test_what_ran_out_at_a_smaller_cell_will_at_a_larger_one() -> None:
         assert "already ran out at a batch of 32 at 64x64" in too_large(larger, known, None)
     for other in (cell(16, 1024), cell(1024, 32), cell(64, 128, mode="train")):
         assert too_large(other, known, None) == ""
+    in_ranks = {"mode": "train", "ranks": 2, "levels": ("ddp", "onednn")}
+    of_ranks = [record(cell(32, 64, **in_ranks), out_of_memory=("ddp",))]
+    assert too_large(cell(64, 64, **in_ranks), of_ranks, None)
     levels_alone = [record(cell(32, 64), out_of_memory=("torchscript",))]
     assert too_large(cell(64, 128), levels_alone, None) == ""
 

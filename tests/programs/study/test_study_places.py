@@ -67,7 +67,7 @@ def test_cards_are_those_that_cuda_sees_in_its_order(
     assert [card.memory_bytes for card in cards] == [(place + 1) * 2**30 for place in found]
     if found:
         at = places("cuda", jobs=len(found), most_on_a_card=1)
-        assert [place.lock for place in at] == [card.uuid for card in cards]
+        assert [place.locks for place in at] == [(card.uuid,) for card in cards]
         assert [place.variables["CUDA_VISIBLE_DEVICES"] for place in at] == [c.uuid for c in cards]
         assert {place.machine.device for place in at} == {"NVIDIA H200"}
         assert not unlike(
@@ -75,6 +75,27 @@ def test_cards_are_those_that_cuda_sees_in_its_order(
         )
     with pytest.raises(GolowError, match=f"GPUs, {len(found)} can be seen"):
         places("cuda", jobs=len(found) + 2)
+
+
+def test_a_cell_of_several_gpus_has_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,1")
+    [place] = places("cuda", gpus=2)
+    assert place.variables == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[0]}"}
+    assert place.locks == (UUIDS[0], UUIDS[2])
+    assert place.memory_bytes == 2**30  # of the smaller one
+    with pytest.raises(GolowError, match="2 and cells of 2 GPUs need 4 GPUs, 3 can be"):
+        places("cuda", jobs=2, gpus=2)
+
+
+def test_too_few_gpus_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    asked = studies.study(device="cuda", mode=("train",), gpus=(1, 4))
+    with pytest.raises(GolowError, match="cells of 4 GPUs need 4 GPUs, 0 can be seen here"):
+        golow.run_study(asked, out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("threads", "each"), [((), 3), ((1, 12), 12)])
@@ -115,7 +136,7 @@ def test_shares_of_the_cores_are_disjoint_and_as_large_as_one_another() -> None:
     assert whole.environment.affinity == tuple(cores)
     shares = [place.environment.affinity for place in places("cpu", jobs=len(cores))]
     assert shares == [(core,) for core in cores]
-    assert {place.lock for place in places("cpu", jobs=len(cores))} == {whole.lock}
+    assert {place.locks for place in places("cpu", jobs=len(cores))} == {whole.locks}
 
 
 def test_cells_on_one_card_share_no_physical_core(
@@ -134,7 +155,7 @@ def test_cells_on_one_card_share_no_physical_core(
     found = places("cuda", jobs=2)
     affinities = [place.environment.affinity for place in found]
     assert affinities == [(0, 1, 8, 9), (2, 3, 10, 11), (4, 5, 12, 13), (6, 7, 14, 15)]
-    assert [place.lock for place in found] == [UUIDS[1], UUIDS[1], UUIDS[2], UUIDS[2]]
+    assert [uuid for place in found for uuid in place.locks] == [*UUIDS[1:2] * 2, *UUIDS[2:] * 2]
 
 
 def test_more_jobs_than_cores_are_refused() -> None:

@@ -165,6 +165,11 @@ def test_a_cell_takes_a_gpu_of_the_kind_that_there_are_most_of() -> None:
     assert needs("cuda", [node(CPU=8, GPU=2)]) == {"num_gpus": 1}
     with pytest.raises(GolowError, match="has a GPU"):
         needs("cuda", [node(CPU=4), dead])
+    both = needs("cuda", nodes, gpus=3)
+    assert both == {"num_gpus": 3, "accelerator_type": "H200"}
+    assert [devices(one, both) for one in nodes] == [0, 2, 0, 0]
+    with pytest.raises(GolowError, match="has 9 GPUs"):
+        needs("cuda", nodes, gpus=9)
 
 
 def test_on_cpus_a_cell_takes_a_node() -> None:

@@ -30,13 +30,24 @@ class Event(NamedTuple):
 
 class RanksGpu(HostGpu):
     """A device whose work on the stream of the ranks is late. waits: of which streams for which
-    events, in order."""
+    events, in order. graphs: that were captured and not destroyed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.late: list[Call] = []
         self.asked = 0  # means on the ranks' stream so far
         self.waits: list[tuple[int, Event]] = []
+        self.graphs: list[list[Call]] = []
+
+    def synchronize(self) -> None:
+        """There is nothing to wait for. On a GPU the host would wait here for other ranks, which
+        may wait for what it has not enqueued yet; within a capture CUDA refuses it."""
+        assert self.recording is None, "the host waits within a capture"
+        assert not self.late, "the host waits while means are under way"
+
+    def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        self.synchronize()
+        return super().download(address, shape, dtype)
 
     def fork(self, stream: int | None = None) -> None:
         """What is on the main stream has been done."""
@@ -56,6 +67,7 @@ class RanksGpu(HostGpu):
         enqueue()
         found, self.recording = self.recording, None
         assert not self.late, "a capture ends while means are under way"
+        self.graphs.append(found)
         return found
 
     def replay(self, graph: list[Call]) -> None:
@@ -63,6 +75,7 @@ class RanksGpu(HostGpu):
             do(addresses)
 
     def destroy(self, graph: list[Call]) -> None:
+        self.graphs = [other for other in self.graphs if other is not graph]
         graph.clear()
 
 
@@ -109,4 +122,5 @@ class HostRanks:
         """All has been done."""
 
     def close(self) -> None:
+        assert not self._gpu.graphs, "NCCL waits forever for graphs that have its operations"
         self.closed = True

@@ -124,6 +124,34 @@ class DropsTheSame(Planted):
         torch.manual_seed(workload.seed)
 
 
+class DiesAtItsStart(Planted):
+    """The second rank exits before it answers anything."""
+
+    def __init__(self) -> None:
+        if os.environ["GOLOW_RANK"] == "1":
+            os._exit(3)
+        super().__init__()
+
+
+class DiesInLoad(Planted):
+    """The second rank is killed when it has met the first one."""
+
+    def load(self, bundle: Path) -> LoadReport:
+        found = super().load(bundle)
+        if self.is_second:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+
+class HangsInLoad(Planted):
+    """The second rank never comes to where the first one waits for it."""
+
+    def load(self, bundle: Path) -> LoadReport:
+        if os.environ["GOLOW_RANK"] == "1":
+            time.sleep(3600)
+        return super().load(bundle)
+
+
 class Dies(Planted):
     """The second rank is killed in its first step."""
 
@@ -220,6 +248,9 @@ FAULTS: dict[str, type[Planted]] = {
     "skips-in-the-race": SkipsInTheRace,
     "same-samples": SeesTheFirstRanksSamples,
     "same-seed": DropsTheSame,
+    "dies-at-start": DiesAtItsStart,
+    "dies-in-load": DiesInLoad,
+    "hangs-in-load": HangsInLoad,
     "dies": Dies,
     "late": ComesLate,
     "hangs": Hangs,

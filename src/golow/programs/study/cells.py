@@ -73,7 +73,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             product(study.batch, resolutions, counts), key=place
         )
         for ranks, model, mode, precision, generation in product(
-            study.ranks, study.model, study.mode, study.precision, generations_of(study)
+            study.rank_counts, study.model, study.mode, study.precision, generations_of(study)
         )
         if ranks == 1 or mode == "train"
     ]

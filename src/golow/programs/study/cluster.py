@@ -1,4 +1,4 @@
-"""Measures cells on a Ray cluster: one task per cell, with a GPU each, or on CPUs a node each.
+"""Measures cells on a Ray cluster: one task per cell, with its GPUs, or on CPUs a node each.
 
 A task does on its node what `golow.programs.study.local` does on this machine, in its own folder
 there; the cell's files come back over Ray as bytes. Only the study's own process writes into the
@@ -89,7 +89,7 @@ class RayExecutor:
                 "ray start --head starts one on this machine.",
             ) from error
         try:
-            self._needs = needs(study.device, ray.nodes())
+            self._needs = needs(study.device, ray.nodes(), max(study.gpus))
             first = self._answer(self._submit(None))
         except BaseException:
             ray.shutdown()
@@ -157,12 +157,12 @@ class RayExecutor:
         return Finished(cell, brought, draft, answer.environment)
 
 
-def needs(device: Device, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def needs(device: Device, nodes: Iterable[Mapping[str, Any]], gpus: int = 1) -> dict[str, Any]:
     """The resources that a task requests from Ray.
 
-    One GPU; if the cluster has several kinds, of the most common kind, because a grid is most
-    useful on a single kind. Or on CPUs a whole node, because cells that share a node's memory
-    disturb each other.
+    The GPUs of the largest cell, all on one node; if the cluster has several kinds, of the most
+    common kind, because a grid is most useful on a single kind. Or on CPUs a whole node, because
+    cells that share a node's memory disturb each other.
     """
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     if device == "cpu":
@@ -173,11 +173,13 @@ def needs(device: Device, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     kinds: Counter[str] = Counter()
     for resources in alive:
         named = [name for name in resources if name.startswith("accelerator_type:")]
-        kinds["".join(named[:1])] += int(resources.get("GPU", 0))
+        kinds["".join(named[:1])] += int(resources.get("GPU", 0)) // gpus
     kind, count = max(kinds.items(), key=lambda item: item[1], default=("", 0))
     if not count:
-        raise GolowError("no node of the Ray cluster has a GPU", "leave out --device cuda.")
-    asked: dict[str, Any] = {"num_gpus": 1}
+        wanted = f"{gpus} GPUs" if gpus > 1 else "a GPU"
+        hint = "use fewer in `gpus`." if gpus > 1 else "leave out --device cuda."
+        raise GolowError(f"no node of the Ray cluster has {wanted}", hint)
+    asked: dict[str, Any] = {"num_gpus": gpus}
     return asked | ({"accelerator_type": kind.partition(":")[2]} if kind else {})
 
 
@@ -190,14 +192,14 @@ def devices(node: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
         return int(resources.get("CPU", 0) >= asked["num_cpus"])
     kind = asked.get("accelerator_type")
     fits = kind is None or f"accelerator_type:{kind}" in resources
-    return int(resources.get("GPU", 0)) if fits else 0
+    return int(resources.get("GPU", 0)) // int(asked["num_gpus"]) if fits else 0
 
 
 def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
     """The task: measure a cell on this node, or only describe the node."""
     wanted = msgspec.msgpack.decode(study, type=Study)
     cell = msgspec.msgpack.decode(asked, type=Cell | None)
-    [place] = places(wanted.device, most_on_a_card=1)
+    [place] = places(wanted.device, most_on_a_card=1, gpus=max(wanted.gpus))
     delivery = Delivery(environment=place.environment, memory_bytes=place.memory_bytes)
     if cell is not None:
         with scratch_folder() as folder:

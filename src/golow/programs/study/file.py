@@ -44,7 +44,7 @@ from golow.records.workload import Device, Precision
 from golow.storage.files import is_file, read_text
 from golow.workload.generation.request import PRECISIONS
 
-AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads", "ranks")
+AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads", "ranks", "gpus")
 AXES_OF_TABLES = {"load": ("rate", "contexts"), "generation": ("prompt", "tokens")}
 
 RULES: tuple[str, ...] = get_args(QuantizationRule)
@@ -67,6 +67,7 @@ ALLOWED = {
     "calibrate": "a data set that `golow data list` names, or inputs, for precisions that quantise",
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
     "ranks": "whole numbers from 1: processes that train together on a CPU",
+    "gpus": "whole numbers from 1: GPUs that train together",
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
     "pretrained": "true or false, for hf: and timm: models: published weights, or random ones",
@@ -174,13 +175,11 @@ class _Reader:
         count *= len(generations_of(study))
         if count > MOST_CELLS:
             self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
-        for axis in ("batch", "resolution", "threads", "ranks"):
+        for axis in ("batch", "resolution", "threads", "ranks", "gpus"):
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
-        if max(study.ranks) > 1 and (study.device == "cuda" or "train" not in study.mode):
-            hint = 'mode: "train", on a CPU; golow compare --gpus compares one number of GPUs.'
-            self._fail("ranks", "ranks are for training on a CPU", hint)
+        self._require_ranks(study)
         self._require_models(study)
         self._require_limits(study.limits)
         if study.generation is not None:
@@ -190,6 +189,19 @@ class _Reader:
         self._require_levels(study)
         if study.load is not None:
             self._require_load(study, study.load)
+
+    def _require_ranks(self, study: Study) -> None:
+        for axis, values in (("ranks", study.ranks), ("gpus", study.gpus)):
+            if not values:
+                self._fail(axis, f"{axis}: the list is empty")
+            if max(values) == 1:
+                continue
+            if axis != study.axis_of_ranks:
+                hint = f"{study.axis_of_ranks} = {list(values)} is the axis of that device."
+                self._fail(axis, f'{axis} are not for the device "{study.device}"', hint)
+            if "train" not in study.mode:
+                hint = f'mode = "train"; leave out {axis} for inference.'
+                self._fail(axis, f"{axis} are for training: they exchange gradients", hint)
 
     def _require_precisions(self, study: Study) -> None:
         known = {*get_args(Precision), *RULES}
@@ -222,7 +234,7 @@ class _Reader:
 
     def _require_levels(self, study: Study) -> None:
         for name in study.levels:
-            everywhere = product(study.mode, study.ranks)
+            everywhere = product(study.mode, study.rank_counts)
             tried = [_misses(name, mode, study.device, ranks) for mode, ranks in everywhere]
             if all(tried) and tried[0] is not None:
                 self._fail("levels", tried[0].message, tried[0].hint)

@@ -11,6 +11,7 @@ import selectors
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -49,7 +50,8 @@ class LocalExecutor:
         self.shared_devices = _shared_devices(places)
         self._places, self._name, self._drafts = places, name, drafts
         self._seconds, self._observer, self._program = cell_seconds, observer, program
-        self._locks = {place.lock: DeviceLock(place.lock, cache) for place in places}
+        names = {name for place in places for name in place.locks}
+        self._locks = {name: DeviceLock(name, cache) for name in sorted(names)}
         self._attempts: list[Attempt] = []
         self._ahead: list[Attempt] = []  # processes that wait for their cell
         self._told = ""
@@ -122,7 +124,7 @@ class LocalExecutor:
         )
 
     def _beside(self, place: Place) -> list[Attempt]:
-        return [attempt for attempt in self._attempts if attempt.place.lock == place.lock]
+        return [attempt for attempt in self._attempts if attempt.place.locks == place.locks]
 
     def _fits(self, needs: int | None, place: Place) -> bool:
         """True if the device has that much memory left; shares of the cores have their own."""
@@ -137,14 +139,22 @@ class LocalExecutor:
         return place.memory_bytes is not None and sum(known) + needs <= place.memory_bytes
 
     def _may_use(self, place: Place) -> bool:
-        lock = self._locks[place.lock]
-        if lock.acquire(self._name):
-            return True
-        holder = lock.holder()
+        """Take the locks of all devices of the place, or none of them."""
+        with ExitStack() as taken:
+            for lock in (self._locks[name] for name in place.locks):
+                if lock.held:
+                    continue
+                if not lock.acquire(self._name):
+                    self._wait_for(lock.holder(), place)
+                    return False
+                taken.enter_context(lock)
+            taken.pop_all()
+        return True
+
+    def _wait_for(self, holder: str, place: Place) -> None:
         if holder != self._told:
             self._observer.waiting(place.machine.device, holder)
             self._told = holder
-        return False
 
     def _listen(self, seconds: float) -> None:
         """Block until a process writes or ends; report what they write as stages."""

@@ -2,8 +2,8 @@
 
 The memory of one iteration grows with the cell: activations and their gradients, in proportion to
 the pixels of a batch. So the bytes per pixel of measured cells predict other cells, and a cell
-whose prediction is far above the limit is not tried. Only eager counts: without it nothing in a
-cell is timed.
+whose prediction is far above the limit is not tried. Only the baseline counts: without it nothing
+in a cell is timed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median_low
 
 import numpy as np
 
-from golow.levels.ladder import BASELINE
+from golow.levels.ladder import baseline
 from golow.models import ZOO
 from golow.programs.study.cells import work
 from golow.programs.study.study_record import Cell, CellRecord
@@ -126,7 +126,7 @@ def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> s
     """Why the cell is certain to need more memory than allowed; empty if it is not certain."""
     records = list(records)
     for record in relatives(cell, records):
-        if BASELINE in record.out_of_memory and _is_within(record.cell, cell):
+        if baseline(cell.ranks) in record.out_of_memory and _is_within(record.cell, cell):
             resolution = record.cell.resolution
             size = f" at {resolution}x{resolution}" if resolution else ""
             return f"memory already ran out at a batch of {record.cell.batch}{size}"

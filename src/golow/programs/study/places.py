@@ -35,15 +35,15 @@ TURNS = "GOLOW_STUDY_TURNS"
 
 
 class Place(NamedTuple):
-    """Room for one cell at a time, on a GPU or on some cores.
+    """Room for one cell at a time, on one or several GPUs or on some cores.
 
-    lock: the name of its device's lock. environment: of the measurements there, without the
-    settings that each cell makes itself; its affinity is the cores of the place. variables: added
-    to the environment of the cell's process. memory_bytes: of the device; None if the driver does
-    not report it.
+    locks: the names of its devices' locks, in the order in which every study takes them.
+    environment: of the measurements there, without the settings that each cell makes itself; its
+    affinity is the cores of the place. variables: added to the environment of the cell's process.
+    memory_bytes: of the smallest device; None if the driver does not report it.
     """
 
-    lock: str
+    locks: tuple[str, ...]
     machine: Machine
     environment: Environment
     variables: Mapping[str, str]
@@ -55,63 +55,72 @@ class Place(NamedTuple):
         return TURNS in self.variables
 
 
-def require_jobs(jobs: int) -> None:
-    """Raise `GolowError` for a number of places that makes no sense."""
+def require_places(device: Device, jobs: int, gpus: int = 1) -> None:
+    """Raise `GolowError` for a number of places that makes no sense, or for which this machine has
+    too few GPUs. gpus: of the largest cell."""
     if jobs < 1:
         raise GolowError(f"--jobs {jobs} measures nothing", "use --jobs 1 or more.")
+    needed, found = jobs * gpus, len(visible_cards()) if device == "cuda" else 0
+    if device == "cuda" and needed > max(1, found):
+        cells = [f"cells of {gpus} GPUs"] if gpus > 1 else []
+        asked = " and ".join([f"--jobs {jobs}"] * (jobs > 1) + cells)
+        raise GolowError(
+            f"{asked} need{'s' * (gpus == 1)} {needed} GPUs, {found} can be seen here",
+            "use fewer; if a GPU is not seen, `golow doctor` shows what is missing.",
+        )
 
 
-def places(device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD) -> list[Place]:
-    """The places on this machine. jobs: how many GPUs, or disjoint shares of the cores.
+def places(
+    device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD, gpus: int = 1
+) -> list[Place]:
+    """The places on this machine. jobs: how many of them may be busy on different devices: sets of
+    GPUs, or disjoint shares of the cores. gpus: of each set; cells do not share several.
 
     Raises `GolowError` if there are fewer than that.
     """
-    require_jobs(jobs)
+    require_places(device, jobs, gpus)
     found = environment()
     own = {k: v for k, v in found.thread_settings.items() if k not in thread_settings(1)}
     found = msgspec.structs.replace(found, thread_settings=own)
     if device == "cpu":
         return _shares(found, jobs)
-    return _cards(found, jobs, most_on_a_card)
+    return _cards(found, jobs, gpus, most_on_a_card if gpus == 1 else 1)
 
 
-def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
+def _cards(found: Environment, jobs: int, gpus: int, most: int) -> list[Place]:
     host, cards = platform.node(), visible_cards()
     if not cards and jobs == 1:
         # GPUs cannot be told apart: whatever is there is one place, and if nothing is there, the
         # first cell reports it.
-        return [Place(f"cuda-{host}", Machine(host=host, device="GPU"), found, {}, None)]
-    if jobs > len(cards):
-        raise GolowError(
-            f"--jobs {jobs} needs {jobs} GPUs, {len(cards)} can be seen here",
-            "use fewer; if a GPU is not seen, `golow doctor` shows what is missing.",
-        )
+        return [Place((f"cuda-{host}",), Machine(host=host, device="GPU"), found, {}, None)]
+    sets = [cards[first : first + gpus] for first in range(0, jobs * gpus, gpus)]
     return [
         place
-        for card, cores in zip(cards, shares(found.affinity, jobs), strict=False)
-        for place in _on_card(card, found, cores, most_on_a_card)
+        for chosen, cores in zip(sets, shares(found.affinity, jobs), strict=True)
+        for place in _on_cards(chosen, found, cores, most)
     ]
 
 
-def _on_card(
-    card: CardFacts, found: Environment, cores: Sequence[int], most: int
+def _on_cards(
+    cards: Sequence[CardFacts], found: Environment, cores: Sequence[int], most: int
 ) -> Iterator[Place]:
-    """The places on one GPU, which gets these cores of the machine."""
-    host = platform.node()
+    """The places on a set of GPUs, which gets these cores of the machine."""
+    host, uuids = platform.node(), tuple(card.uuid for card in cards)
+    names = dict.fromkeys(card.name for card in cards)
     fitting = (
         cut for count in range(most, 1, -1) if len((cut := shares(cores, count))[0]) >= CORES_A_CELL
     )
     parts = next(fitting, [found.affinity])  # a cell alone on its GPU is not bound to cores
-    variables = {"CUDA_VISIBLE_DEVICES": card.uuid}
+    variables = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
     if len(parts) > 1:
-        variables[TURNS] = str(default_cache() / "locks" / f"{card.uuid}.turns")
+        variables[TURNS] = str(default_cache() / "locks" / f"{uuids[0]}.turns")
     for own in parts:
         yield Place(
-            lock=card.uuid,
-            machine=Machine(host=host, device=card.name, uuid=card.uuid),
+            locks=tuple(sorted(uuids)),
+            machine=Machine(host=host, device=" or ".join(names), uuid=",".join(uuids)),
             environment=msgspec.structs.replace(found, affinity=own),
             variables=variables,
-            memory_bytes=card.memory_bytes,
+            memory_bytes=min(card.memory_bytes for card in cards),
         )
 
 
@@ -125,7 +134,7 @@ def _shares(found: Environment, jobs: int) -> list[Place]:
     memory = _memory_bytes(found) // jobs
     return [
         Place(
-            lock=f"cpu-{host}",
+            locks=(f"cpu-{host}",),
             machine=machine,
             environment=msgspec.structs.replace(found, affinity=own),
             variables={},

@@ -16,7 +16,7 @@ from golow.programs.study.file import built_in, read_study
 from golow.programs.study.local import LocalExecutor
 from golow.programs.study.loop import Executor, StudyRun
 from golow.programs.study.observer import StudyObserver
-from golow.programs.study.places import MOST_ON_A_CARD, places, require_jobs
+from golow.programs.study.places import MOST_ON_A_CARD, places, require_places
 from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
@@ -41,7 +41,8 @@ def run_study(
     can fix, such as a full disk. With ``settings.refine``, cells with too few rounds are measured
     again too.
     """
-    require_jobs(settings.jobs)
+    device = study.device if settings.ray is None else "cpu"  # the GPUs are on other machines
+    require_places(device, settings.jobs, max(study.gpus))
     folder = StudyFolder(out / study.name)
     with folder.held():
         folder.write_study(study)
@@ -106,7 +107,7 @@ def executor(
     # A study of thread counts is about the cores: each cell gets all cores of its GPU.
     most_on_a_card = 1 if study.threads else MOST_ON_A_CARD
     with LocalExecutor(
-        places(study.device, settings.jobs, most_on_a_card),
+        places(study.device, settings.jobs, most_on_a_card, max(study.gpus)),
         study.name,
         open_cache(),
         folder.draft,

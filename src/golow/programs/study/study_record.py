@@ -81,10 +81,10 @@ class Study(Record, frozen=True, kw_only=True):
 
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
-    classes: for models of the zoo; None means their own. ranks: processes that train together, each
-    with that batch; inference has one. pretrained and phase: of published models, as in
-    `golow.workload.request.Request`. calibrate: samples for precisions that quantise. load,
-    generation: cells are load tests, or generations of text, instead of comparisons.
+    classes: for models of the zoo; None means their own. ranks, gpus: processes on a CPU, or GPUs,
+    that train together, each with that batch; inference has one. pretrained and phase: of published
+    models, as in `golow.workload.request.Request`. calibrate: samples for precisions that quantise.
+    load, generation: cells are load tests, or generations of text, instead of comparisons.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Study(Record, frozen=True, kw_only=True):
     calibrate: str = "inputs"
     threads: tuple[int, ...] | Literal["doubling"] = ()
     ranks: tuple[int, ...] = (1,)
+    gpus: tuple[int, ...] = (1,)
     channels: int | None = None
     classes: int | None = None
     pretrained: bool | None = None
@@ -110,6 +111,16 @@ class Study(Record, frozen=True, kw_only=True):
     def is_compared(self) -> bool:
         """True if its cells are comparisons."""
         return self.load is None and self.generation is None
+
+    @property
+    def axis_of_ranks(self) -> Literal["ranks", "gpus"]:
+        """The axis with the numbers of ranks on its device."""
+        return "gpus" if self.device == "cuda" else "ranks"
+
+    @property
+    def rank_counts(self) -> tuple[int, ...]:
+        """The numbers of ranks of its cells. A rank on a GPU has it alone."""
+        return self.gpus if self.axis_of_ranks == "gpus" else self.ranks
 
 
 class Cell(Record, frozen=True, kw_only=True):
@@ -186,7 +197,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.resolution in (study.resolution or (None,))
         and cell.precision in study.precision
         and (threads == "doubling" or cell.threads in threads)
-        and cell.ranks in study.ranks
+        and cell.ranks in study.rank_counts
         and (cell.channels, cell.classes) == (study.channels, study.classes)
         and cell.pretrained == pretrained_of(study, cell.model)
         and cell.phase == phase_of(study, cell.model)

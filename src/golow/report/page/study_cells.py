@@ -9,7 +9,7 @@ from typing import NamedTuple
 from golow.records.comparison import Quantity
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
-from golow.report.study.measures import memory_kind, ratio_text
+from golow.report.study.measures import is_baseline, memory_kind, ratio_text
 from golow.report.study.planes import Place, tick_text
 from golow.report.study.rows import StudyRow
 from golow.report.units import bytes_text, interval_text, joules_text, seconds_text, share_text
@@ -35,7 +35,7 @@ def _ratio(row: StudyRow) -> str:
     if row.ratio is None:
         return "-"
     ends = ""
-    if row.ratio_low is not None and row.ratio_high is not None and row.level != "eager":
+    if row.ratio_low is not None and row.ratio_high is not None and not is_baseline(row):
         ends = f"\n{ratio_text(row.ratio_low)}-{ratio_text(row.ratio_high)}"
     return f"{ratio_text(row.ratio)} {row.word or ''}{ends}"
 

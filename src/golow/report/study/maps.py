@@ -21,7 +21,15 @@ from golow.report.study.cells import (
     sign_handles,
 )
 from golow.report.study.cuts import HOLLOW
-from golow.report.study.measures import RATIO, Measure, baselines_text, digits, ratio_text, wide
+from golow.report.study.measures import (
+    RATIO,
+    Measure,
+    baselines_text,
+    compared_levels,
+    digits,
+    ratio_text,
+    wide,
+)
 from golow.report.study.panels import PUBLISHED_COLOUR, Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
 from golow.report.study.rows import Outcome, StudyRow
@@ -39,13 +47,11 @@ BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line is below golow's
 
 @drawing()
 def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
-    """Time relative to eager, one panel per level: blue is faster, a line is drawn where the level
-    stops being faster, and cells whose word is unclear are hatched; crossed, without a colour, if
-    they have too few rounds."""
+    """Time relative to the baseline, one panel per level: blue is faster, a line is drawn where the
+    level stops being faster, and cells whose word is unclear are hatched; crossed, without a
+    colour, if they have too few rounds."""
     under = published_plane(paper, plane)
-    figure, panels = level_panels(
-        plane, [v for v in plane.levels if v != "eager"], under, RATIO.name
-    )
+    figure, panels = level_panels(plane, compared_levels(plane), under, RATIO.name)
     values = [panel.plane.grid(panel.level, middle(RATIO)) for panel in panels]
     sure = [panel.plane.grid(panel.level, known(RATIO)) for panel in panels]
     colours = scale("RdBu_r", *limits(sure, RATIO), logarithmic=True)

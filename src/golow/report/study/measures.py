@@ -122,6 +122,17 @@ def _ratio(row: StudyRow) -> Value | None:
     return Value(row.ratio, low, high)
 
 
+def is_baseline(row: StudyRow) -> bool:
+    """True for the level to which the others of its cell are compared."""
+    return row.level == baseline(row.ranks)
+
+
+def compared_levels(plane: Plane) -> list[str]:
+    """The levels that are not the baseline of all their cells."""
+    compared = {row.level for row in plane.rows if not is_baseline(row)}
+    return [level for level in plane.levels if level in compared]
+
+
 def baselines_text(rows: Iterable[StudyRow]) -> str:
     """Baseline of ratios: ``eager``, or ``ddp`` for several ranks."""
     return " or ".join(dict.fromkeys(baseline(row.ranks) for row in rows)) or BASELINE

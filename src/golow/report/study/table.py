@@ -14,7 +14,7 @@ from rich.text import Text
 from golow.programs.study.study_record import STATES
 from golow.report.comparison.columns import STYLES
 from golow.report.console import wide_console
-from golow.report.study.measures import baselines_text
+from golow.report.study.measures import baselines_text, compared_levels, is_baseline
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow, has_few_rounds
 from golow.report.units import bytes_text, seconds_text
@@ -40,7 +40,7 @@ FEW = "unclear"  # in place of a number from too few rounds, which is not a resu
 
 
 def render(rows: Sequence[StudyRow], console: Console | None = None) -> None:
-    """Print every level's time relative to eager, over the grid: below 1 is faster."""
+    """Print every level's time relative to the baseline, over the grid: below 1 is faster."""
     console = console or wide_console()
     met: set[Outcome] = set()
     unclear = few = False
@@ -53,10 +53,9 @@ def render(rows: Sequence[StudyRow], console: Console | None = None) -> None:
         if len(plane.xs) == 1:
             console.print(_by_level(plane))
         else:
-            for level in plane.levels:
-                if level != "eager":
-                    console.print(_of_level(plane, level))
-        others = [row for row in plane.rows if row.level != "eager"]
+            for level in compared_levels(plane):
+                console.print(_of_level(plane, level))
+        others = [row for row in plane.rows if not is_baseline(row)]
         met |= {row.outcome for row in plane.rows if row.ratio is None and not has_few_rounds(row)}
         few = few or any(has_few_rounds(row) for row in others)
         unclear = unclear or any(_is_open(row) for row in others)
@@ -81,14 +80,16 @@ def _of_level(plane: Plane, level: str) -> Table:
 
 
 def _by_level(plane: Plane) -> Table:
-    """If x has one place: one row per place of y and one column per level, with eager's time."""
-    levels = [level for level in plane.levels if level != "eager"]
-    found = {level: plane.of(level) for level in plane.levels}
-    result = _table(plane.y, "eager", *levels)
+    """If x has one place: one row per place of y and one column per level, with the baseline's
+    time."""
+    levels = compared_levels(plane)
+    found = {level: plane.of(level) for level in levels}
+    baselines = {getattr(row, plane.y): row for row in plane.rows if is_baseline(row)}
+    result = _table(plane.y, baselines_text(plane.rows), *levels)
     for y in plane.ys:
         at: tuple[Place, Place] = (plane.xs[0], y)
         cells = (_ratio_text(found[level].get(at)) for level in levels)
-        result.add_row(tick_text(plane.y, y), _time_text(found["eager"].get(at)), *cells)
+        result.add_row(tick_text(plane.y, y), _time_text(baselines.get(y)), *cells)
     return result
 
 
@@ -168,6 +169,7 @@ def list_table(studies: Iterable[tuple[str, Study, str]]) -> Table:
 
 def study_text(study: Study) -> str:
     """Describe a study's cells in one line."""
+    axis = study.axis_of_ranks
     axes = [
         _several(study.model, "model"),
         " and ".join(study.mode),
@@ -175,7 +177,7 @@ def study_text(study: Study) -> str:
         *([_several(study.precision, "precision")] if study.precision != ("default",) else []),
         *([_several(study.threads, "threads")] if study.threads else []),
         *_lengths(study),
-        *([_several(study.ranks, "ranks")] if study.ranks != (1,) else []),
+        *([_several(study.rank_counts, axis)] if study.rank_counts != (1,) else []),
         ", ".join(study.levels),
         f"on {study.device}",
     ]

@@ -1,5 +1,5 @@
 """A study as tables of throughput: images, tokens or samples per second, a row for each level and a
-column for each model."""
+column for each model; and as tables of scaling, with a column for each number of ranks."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from golow.report.study.rows import (
     levels_of,
     rows_of,
 )
+from golow.report.study.scaling import render_scaling
 from golow.report.study.table import FEW, MEANINGS
 from golow.report.units import rate_text
 
@@ -42,6 +43,7 @@ def render_throughput(study: str, cells: Iterable[Measured], console: Console) -
     rows = sorted(rows_of(study, cells), key=_fixed)
     for _, same in groupby(rows, key=_fixed):
         _render(list(same), runs, console)
+    render_scaling(rows, console)
     met = {row.outcome for row in rows if row.time is None}
     if any(map(has_few_rounds, rows)):
         console.print(Text(f"{FEW}: too few rounds for a conclusion"))

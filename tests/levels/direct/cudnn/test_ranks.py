@@ -148,6 +148,8 @@ def test_the_exchange_ends_after_the_graphs(tmp_path: Path) -> None:
 
     def closed(meeting: Any) -> RankOnHost:
         found = trained(lowered, meeting).rank
+        with pytest.raises(AssertionError, match="NCCL waits forever for graphs"):
+            found.ranks.close()
         found.execution.close()
         found.ranks.close()
         return found
@@ -155,6 +157,18 @@ def test_the_exchange_ends_after_the_graphs(tmp_path: Path) -> None:
     one, _ = on_every_rank(tmp_path, closed)
     with pytest.raises(AssertionError, match="an exchange that was destroyed"):
         one.execution.run(0)
+
+
+def test_a_host_that_waits_among_means_is_found(tmp_path: Path) -> None:
+    """On GPUs it waits for ranks that wait for what it has not enqueued."""
+
+    class Waits(HostRanks):
+        def mean(self, pieces: Sequence[tuple[int, int, str]], stream: int) -> None:
+            super().mean(pieces, stream)
+            self._gpu.synchronize()
+
+    with pytest.raises(AssertionError, match="the host waits while means are under way"):
+        all_trained(prepared("lenet"), tmp_path, ranks=Waits)
 
 
 def test_a_plan_of_ranks_needs_them() -> None:

@@ -10,9 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
-from golow.levels.called.training.program_ranks import StoreMeeting, of_first_rank
+from golow.levels.called.training.optimizer_settings import settings_of
+from golow.levels.called.training.program_ranks import (
+    StoreMeeting,
+    of_first_rank,
+    require_same_settings,
+)
 from golow.levels.direct.ranks.exchanges import Exchanges
 from golow.levels.direct.ranks.meeting import FolderMeeting, Meeting, RankLost, meeting_of_worker
 from golow.records.errors import GolowError
@@ -111,8 +117,6 @@ def test_a_store_that_hears_nothing_ends_the_wait() -> None:
 
 def test_weights_are_those_of_the_first_rank() -> None:
     """In several messages; the store forgets them."""
-    import torch
-
     store = dist.HashStore()
     ends = [StoreMeeting(store, rank, RANKS, "test", 30) for rank in range(RANKS)]
     states = [{"w": torch.full((3 << 20,), float(n)), "n": torch.tensor(n)} for n in (5, 6)]
@@ -121,6 +125,27 @@ def test_weights_are_those_of_the_first_rank() -> None:
         assert torch.equal(state["w"], states[0]["w"])
         assert int(state["n"]) == 5
     assert not store.check(["test/weights-0.0"])
+
+
+@pytest.mark.parametrize("differs", ["nothing", "rate", "state", "every"])
+def test_ranks_that_would_update_otherwise_are_refused(differs: str) -> None:
+    """Before the first step: afterwards they diverge in silence, or wait for each other."""
+
+    def work(end: Meeting) -> None:
+        other = differs if end.rank == 1 else "nothing"
+        module = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(module.parameters(), 0.2 if other == "rate" else 0.1, 0.9)
+        for parameter in module.parameters():
+            parameter.grad = torch.ones_like(parameter) * (2 if other == "state" else 1)
+        optimizer.step()
+        settings = settings_of(module, optimizer, None, "onednn")
+        require_same_settings(end, settings, 2 if other == "every" else 1)
+
+    store = dist.HashStore()
+    found = together([StoreMeeting(store, rank, RANKS, "test", 30) for rank in range(RANKS)], work)
+    for error in found:
+        assert (error is None) == (differs == "nothing")
+        assert error is None or "the optimizer, with its settings" in str(error)
 
 
 def test_a_worker_meets_where_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

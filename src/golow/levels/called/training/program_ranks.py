@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import os
@@ -9,11 +10,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from golow.levels.called.training.optimizer_settings import Settings
 from golow.levels.direct.ranks.meeting import PATIENCE, Meeting
 from golow.records.errors import GolowError
 
@@ -87,6 +90,22 @@ def of_first_rank(meeting: StoreMeeting, state: Mapping[str, Tensor]) -> dict[st
     if found.keys() != state.keys():
         raise GolowError("the module of rank 0 has other weights than that of this rank")
     return {name: found[name].to(item.device) for name, item in state.items()}
+
+
+def require_same_settings(meeting: Meeting, settings: Settings, every: int) -> None:
+    """Raise `GolowError` unless the optimizer and the number of batches per update are equal on all
+    ranks: their parameters would differ after one update, or a rank would wait for another one
+    forever."""
+    decays = sorted(settings.decays.items())
+    told = hashlib.sha256(repr((settings.optimizer, settings.rates, decays, every)).encode())
+    entries = (settings.state or {"state": {}})["state"]
+    for index, entry in sorted(entries.items()):
+        for name, item in sorted(entry.items()):
+            content = item.detach().cpu().numpy() if isinstance(item, Tensor) else item
+            told.update(f"{index} {name} ".encode())
+            told.update(np.ascontiguousarray(content).tobytes())
+    what = "the optimizer, with its settings, its state and every=,"
+    meeting.require_same("settings", told.hexdigest().encode(), what)
 
 
 def _of_torchrun() -> tuple[Any, int, int]:

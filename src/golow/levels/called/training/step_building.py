@@ -23,7 +23,11 @@ from golow.levels.called.training.on_gpu import OnGpu
 from golow.levels.called.training.on_processor import OnProcessor
 from golow.levels.called.training.optimizer_settings import settings_of
 from golow.levels.called.training.optimizer_state import OptimizerMemory
-from golow.levels.called.training.program_ranks import meeting_of_program, of_first_rank
+from golow.levels.called.training.program_ranks import (
+    meeting_of_program,
+    of_first_rank,
+    require_same_settings,
+)
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import Network, StepPlans
 from golow.levels.called.training.step_target import StepTarget
@@ -34,6 +38,7 @@ from golow.levels.direct.ranks.meeting import Meeting
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
+from golow.workload.known_causes import require_dense_gradients, require_own_statistics
 from golow.workload.losses import own_loss
 from golow.workload.own_copies import work_on_copies
 
@@ -52,12 +57,14 @@ def built_step(
     """Build the plans of the example's batch and of the requested batches. Raises `GolowError` for
     a step that cannot run, before anything is built."""
     require_training(module)
+    require_dense_gradients(module, "the module")
     _require_sense(wanted)
     function = _loss(loss)
     sizes = () if wanted.batch is None else ascending("batch", wanted.batch)
     inputs = StepInputs(module, example, device_of(module, ()))
     cache = open_cache(wanted.cache)
     meeting = meeting_of_program(wanted.ranks)
+    require_own_statistics(module, "the module", 1 if meeting is None else meeting.ranks)
     device = _device(module, inputs.device, wanted, cache, meeting)
     settings = settings_of(module, wanted.optimizer, wanted.clip, device.target.level)
     observer.stage("running the step in PyTorch")
@@ -69,6 +76,7 @@ def built_step(
     empty = without_content(module, torch.device("cpu" if on_cpu else "meta"))
     content = {name: t.detach() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
     if meeting is not None:
+        require_same_settings(meeting, settings, wanted.every)
         content = of_first_rank(meeting, content)
     captured, captured_loss = device.captured(empty, function)
     view = by_position(captured, inputs.keywords)

@@ -70,7 +70,8 @@ class Meeting(ABC):
         if others:
             raise GolowError(
                 f"{what} of rank 0 differs from that of rank {', '.join(others)}",
-                "all ranks must run the same model, batch size and version of golow.",
+                "all ranks must run the same program, with the same model, settings and version of "
+                "golow.",
             )
 
     def lost(self, rank: int) -> RankLost:
