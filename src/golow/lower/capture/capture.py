@@ -18,6 +18,7 @@ from golow.lower.aten.translation import Captured
 from golow.lower.capture.changed_buffers import return_changed_buffers
 from golow.lower.capture.explained import NotTracedError
 from golow.lower.capture.exported import exported_graph
+from golow.lower.capture.gradient_hooks import require_unhooked_gradients
 from golow.lower.capture.joint import forward_graph, training_graph
 from golow.records.errors import GolowError
 
@@ -59,8 +60,10 @@ def capture_training(
     said: list[str] | None = None,
 ) -> Captured:
     """The joint graph of one training step up to the gradients: forward, loss, backward, and the
-    new content of the buffers that the forward pass mutates. said: receives torch's messages."""
+    new content of the buffers that the forward pass mutates. said: receives torch's messages.
+    Raises `GolowError` for a parameter with a hook on its gradient."""
     start = time.perf_counter()
+    require_unhooked_gradients(module, name)
     if not module.training:  # in training, layers may be in eval() on purpose
         module.train()
     return training_graph(name, module, inputs, targets, loss, [] if said is None else said, start)
