@@ -20,6 +20,7 @@ from golow.lower.capture.explained import NotTracedError
 from golow.lower.capture.exported import exported_graph
 from golow.lower.capture.gradient_hooks import require_unhooked_gradients
 from golow.lower.capture.joint import forward_graph, training_graph
+from golow.lower.capture.row_major import row_major
 from golow.records.errors import GolowError
 
 Loss = Callable[..., Tensor]
@@ -32,12 +33,13 @@ def capture_inference(
     start = time.perf_counter()
     told = [] if said is None else said
     module.eval()
-    try:
-        return exported_graph(name, module, inputs, told, start)
-    except NotTracedError:
-        with suppress(GolowError):
-            return forward_graph(name, module, inputs, told, start)
-        raise
+    with row_major(module, inputs) as (given,):
+        try:
+            return exported_graph(name, module, given, told, start)
+        except NotTracedError:
+            with suppress(GolowError):
+                return forward_graph(name, module, given, told, start)
+            raise
 
 
 def capture_step(
@@ -47,8 +49,9 @@ def capture_step(
     the graph receives them and returns their new content. said: receives torch's messages."""
     start = time.perf_counter()
     module.eval()
-    captured = exported_graph(name, module, inputs, [] if said is None else said, start)
-    return return_changed_buffers(captured, module)
+    with row_major(module, inputs) as (given,):
+        captured = exported_graph(name, module, given, [] if said is None else said, start)
+        return return_changed_buffers(captured, module)
 
 
 def capture_training(
@@ -66,4 +69,6 @@ def capture_training(
     require_unhooked_gradients(module, name)
     if not module.training:  # in training, layers may be in eval() on purpose
         module.train()
-    return training_graph(name, module, inputs, targets, loss, [] if said is None else said, start)
+    told = [] if said is None else said
+    with row_major(module, inputs, targets) as (given, wanted):
+        return training_graph(name, module, given, wanted, loss, told, start)
