@@ -83,6 +83,18 @@ def require_numbers(module: nn.Module, name: str) -> None:
             )
 
 
+def require_tensors(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` if the state dict holds something else than tensors."""
+    for path, item in module.state_dict().items():
+        if not isinstance(item, Tensor):
+            raise GolowError(
+                f"{path} in the state dict of {name} is of type {type(item).__name__}, and golow "
+                "sends tensors to its workers",
+                "leave it out of the state dict; for layers that torch.ao quantised give the "
+                'original ones, and precision="int8".',
+            )
+
+
 def require_trainable(module: nn.Module, name: str, mode: Mode) -> None:
     """Raise `GolowError` if there is nothing to train."""
     parameters = list(module.parameters())
@@ -121,6 +133,12 @@ def explained_cause(error: BaseException) -> GolowError | None:
             "batch norm cannot be trained on a batch with one value per channel: the variance of "
             "one value is zero",
             "use a batch of 2 or more, or leave its batch norms in eval().",
+        )
+    if "does not require grad and does not have a grad_fn" in str(error):
+        return GolowError(
+            "the model takes gradients in its forward pass, which inference calls under "
+            "torch.no_grad()",
+            "wrap what it differentiates in torch.enable_grad().",
         )
     return _misfit(error.__cause__)
 

@@ -22,6 +22,7 @@ from golow.workload.keywords import accept_keywords
 from golow.workload.known_causes import (
     require_numbers,
     require_plain_module,
+    require_tensors,
     require_trainable,
 )
 from golow.workload.losses import resolve_loss
@@ -178,6 +179,7 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     )
     name = _name_of(source)
     require_plain_module(module, name)
+    require_tensors(module, name)
     require_numbers(module, name)
     require_trainable(module, name, request.mode)
     return in_mode(module, training), how
