@@ -62,7 +62,7 @@ def require_place(path: Path) -> None:
         raise GolowError(f"{path} is a folder", f"name a file in it: {path / 'model.golow'}")
     if not path.parent.is_dir():
         raise GolowError(f"there is no folder {path.parent}", "create it first.")
-    require_writable(path.parent, "name another file.")
+    require_writable(path.parent, "name another file.", path)
 
 
 def save_module(module: CalledModule, path: Path, weights: bool, proof: Proof) -> None:
