@@ -77,6 +77,11 @@ def test_other_weights_do_not_pass_the_check(built: Path, tmp_path: Path) -> Non
         ),
         (("build", "lenet5", "--level", "openvino", "--batch", "1,2", "--out", "y"), "one size"),
         (("build", "lenet5", "--out", "none/y"), "there is no folder none"),
+        # found before the model is built: there is none
+        (("build", "none", "--out", "/proc/y"), "/proc/y cannot be written: "),
+        (("build", "none", "--level", "aotinductor", "--out", "/proc/y"), "/proc/y cannot be writ"),
+        (("emit", "none", "--out", "/proc/y"), "/proc/y cannot be written: "),
+        (("emit", "none", "--out", "/proc"), "/proc is not empty and is not a project that"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(

@@ -166,6 +166,9 @@ def the_price(level: AuditedLevel) -> Price:
         (("mlpp",), "did you mean mlp"),
         (("mlp", "--out", "/dev/null/runs"), "--out"),
         (("mlp", "--json", "nowhere/a.json"), "there is no folder nowhere"),
+        (("mlp", "--json", "/proc/a.json"), "/proc/a.json cannot be written"),
+        (("mlp", "--report", "/proc/a/b.html"), "/proc/a/b.html cannot be written"),
+        (("mlp", "--report", "/proc"), "name a file in it: /proc/report.html"),
     ],
 )
 def test_a_mistake_is_explained(

@@ -156,9 +156,9 @@ class Squared(nn.Module):
 
 @ON_ONEDNN
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_outputs_are_refused_with_the_operation(dtype: torch.dtype) -> None:
+def test_complex_outputs_are_refused(dtype: torch.dtype) -> None:
     x = torch.randn(4, 4, dtype=dtype)
-    with pytest.raises(GolowError, match=r"onednn cannot run it: .* on complex.* \(node mul"):
+    with pytest.raises(GolowError, match=r"onednn cannot run it: .* output 0 is complex"):
         compiled(Squared().eval(), x)
     assert torch.equal(at("eager", Squared(), x)(x), x * x)
 

@@ -223,3 +223,9 @@ def test_where_a_file_can_be_written(tmp_path: Path) -> None:
         files.require_place(tmp_path)
     with pytest.raises(GolowError, match="there is no folder"):
         files.require_place(tmp_path / "nowhere" / "new")
+    (tmp_path / "file").touch()
+    files.require_writable(tmp_path / "nowhere" / "new", "")
+    for place in Path("/proc/new"), tmp_path / "file" / "new":
+        with pytest.raises(GolowError, match=f"{place} cannot be written: "):
+            files.require_writable(place, "")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]

@@ -55,6 +55,20 @@ def with_nan() -> nn.Module:
     return module
 
 
+class Forces(Second):
+    """The gradient of its output."""
+
+    def forward(self, a: Tensor, b: Any = None) -> Tensor:
+        a = a.detach().requires_grad_()
+        (found,) = torch.autograd.grad(super().forward(a, b).sum(), a)
+        return found
+
+
+class Described(Second):
+    def get_extra_state(self) -> str:
+        return "of its own"
+
+
 def norm(training: bool = True) -> nn.Module:
     module = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5))
     module[1].train(training)
@@ -84,6 +98,8 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "traced": (torch.jit.trace(nn.Linear(5, 5), x()), x(), "infer", "TorchScript", "nn.Module"),
     "parallel": (nn.DataParallel(nn.Linear(5, 5)), x(), "infer", "DataParallel", r"model\.module"),
     "compiled": (torch.compile(nn.Linear(5, 5)), x(), "infer", "OptimizedModule", "_orig_mod"),
+    "forces": (Forces(), x(), "infer", "takes gradients in its forward pass", "enable_grad"),
+    "no tensor": (Described(), x(), "infer", "_extra_state in the state .* type str", "leave it"),
     "one value": (norm(), x(1), "train", "trained on a batch with one value", "2 or more"),
     "two inputs": (nn.Bilinear(5, 5, 2), x(), "infer", "missing 1 required", "example_inputs="),
     "a name": (nn.Linear(5, 5), {"y": x()}, "infer", "keyword argument 'y'", "example_inputs="),

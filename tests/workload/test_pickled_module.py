@@ -16,6 +16,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.nn.utils.parametrize import is_parametrized
 
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch.bundle import loss as loss_of
@@ -93,6 +95,20 @@ def test_equal_modules_are_equal_bytes_wherever_their_tensors_are() -> None:
     found = unpickled(data).state_dict()
     assert all(torch.equal(found[name], item) for name, item in module.state_dict().items())
     assert found["scale"].dtype == torch.bfloat16
+
+
+def test_parametrised_layers_are_sent() -> None:
+    """PyTorch itself refuses to pickle them."""
+    module = nn.Sequential(weight_norm(nn.Linear(4, 3)), spectral_norm(nn.Linear(3, 2))).eval()
+    data = pickled(module, "the module")
+    assert isinstance(data, bytes)
+    found, x = unpickled(data), torch.randn(5, 4)
+    assert torch.equal(found(x), module(x))
+    with torch.no_grad():
+        found[0].parametrizations.weight.original0.mul_(2)
+    assert torch.equal(found[0].weight, 2 * module[0].weight)
+    assert type(found[0]).__bases__ == (nn.Linear,)
+    assert not is_parametrized(nn.Linear(4, 3))
 
 
 # ---------------------------------------------------------------- what a worker reads

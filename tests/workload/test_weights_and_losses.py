@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn import functional
 
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
+from golow.workload.losses import mse_of_outputs
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.models.model_files import (
@@ -170,3 +172,9 @@ def test_a_try_leaves_the_statistics_of_a_layer_with_two_names() -> None:
     state = prepared.module.state_dict()
     assert state["1.num_batches_tracked"] == 0
     assert not state["3.running_mean"].any()
+
+
+def test_an_output_without_elements_adds_nothing_to_the_loss() -> None:
+    output, target = torch.randn(2, 3), torch.randn(2, 3)
+    found = mse_of_outputs((output, output[:, 3:]), target, target[:, 3:])
+    torch.testing.assert_close(found, functional.mse_loss(output, target))

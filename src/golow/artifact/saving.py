@@ -39,7 +39,7 @@ from golow.levels.called.text_inputs import TextInputs
 from golow.lower.ir.graph import GraphInput, encode_graph
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
-from golow.storage.files import replacing, writing
+from golow.storage.files import replacing, require_writable, writing
 from golow.storage.scratch import scratch_folder
 
 LEVELS = {"onednn": "golow.artifact.onednn_saving", "cudnn": "golow.artifact.cudnn_saving"}
@@ -57,11 +57,12 @@ class Proof(NamedTuple):
 
 
 def require_place(path: Path) -> None:
-    """Raise `GolowError` for a path that can be no file's."""
+    """Raise `GolowError` unless a file can be written there."""
     if path.is_dir():
         raise GolowError(f"{path} is a folder", f"name a file in it: {path / 'model.golow'}")
     if not path.parent.is_dir():
         raise GolowError(f"there is no folder {path.parent}", "create it first.")
+    require_writable(path.parent, "name another file.", path)
 
 
 def save_module(module: CalledModule, path: Path, weights: bool, proof: Proof) -> None:

@@ -20,6 +20,7 @@ from golow.commands.workload_flags import (
     workload_options,
 )
 from golow.records.errors import GolowError
+from golow.storage.project_folder import require_project_place
 
 if TYPE_CHECKING:
     from golow.workload.prepare import Prepared
@@ -60,6 +61,7 @@ def emit(
     from golow.workload.prepare import prepare
     from golow.workload.request import Request
 
+    require_project_place(out)
     sizes = inputs.sizes()
     if level is EmittedLevel.libtorch and len(sizes) > 1:
         raise GolowError(

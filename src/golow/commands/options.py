@@ -14,6 +14,7 @@ import typer
 from golow.commands import completion
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizationRule
+from golow.storage.files import is_folder, require_writable
 
 
 class DeviceName(StrEnum):
@@ -181,6 +182,16 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     return path
 
 
+def page_place(path: Path | None) -> Path | None:
+    """Raise `GolowError` now, rather than after minutes, if no page can be written there. The
+    folder may not exist yet."""
+    if path is not None:
+        if is_folder(path):
+            raise GolowError(f"{path} is a folder", f"name a file in it: {path / 'report.html'}")
+        require_writable(path.parent, "name another file with --report.", path)
+    return path
+
+
 Out = Annotated[Path, typer.Option(help="Folder for the records.", callback=no_stream)]
 JsonFile = Annotated[
     str | None,
@@ -188,7 +199,11 @@ JsonFile = Annotated[
 ]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--report", help="Also write the results to this file as an HTML page."),
+    typer.Option(
+        "--report",
+        help="Also write the results to this file as an HTML page.",
+        callback=page_place,
+    ),
 ]
 
 

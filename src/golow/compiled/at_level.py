@@ -25,6 +25,7 @@ from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Device, ModelSource, Precision, Workload
 from golow.storage.cache import open_cache
+from golow.workload.known_causes import require_shapes
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
@@ -67,6 +68,7 @@ def compile_at_level(
     if threads is not None and threads < 1:
         raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
     require_inferring(module)
+    require_shapes(module, type(module).__name__)
     example = listed_example(module, example)
     place = device_of(module, example)
     device = _device(place)

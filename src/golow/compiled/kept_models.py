@@ -16,7 +16,7 @@ from golow.levels.peers.exported_program import OF_GOLOW, VARIABLE
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
-from golow.storage.files import writing
+from golow.storage.files import require_writable, writing
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
@@ -66,6 +66,7 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
         )
     if out.exists():
         raise GolowError(f"{out} exists", "name a new folder, or remove it.")
+    require_writable(out, "name another folder.")
     chosen = choose(level, "infer", request.device)
     probe = chosen.level.probe_on(request.device)
     if not probe.available:

@@ -117,6 +117,16 @@ def require_place(file: Path) -> None:
         raise _folder(file)
     if not is_folder(file.parent):
         raise GolowError(f"{file} cannot be written: there is no folder {file.parent}")
+    require_writable(file.parent, "name another file.", file)
+
+
+def require_writable(folder: Path, hint: str, file: Path | None = None) -> None:
+    """Raise `GolowError` unless files can be written into the folder, or into the first folder
+    above it that exists: now rather than after minutes. Leaves nothing behind. file: named by the
+    error instead of the folder."""
+    with writing(file or folder, hint):
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        tempfile.TemporaryFile(dir=there).close()
 
 
 @contextmanager

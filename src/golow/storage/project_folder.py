@@ -5,21 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 from golow.records.errors import GolowError
+from golow.storage.files import is_folder, require_writable
 
 MARKER = "<!-- written by golow emit -->"
 """In the README.md of every project."""
 
 
 def take_folder(folder: Path) -> None:
-    """Create the folder. Raises `GolowError` for a file, and for a folder that holds something else
-    than a project that golow wrote."""
-    if folder.exists() and not folder.is_dir():
-        raise GolowError(f"{folder} is a file", "name a folder for the project.")
+    """Create the folder. Raises `GolowError` as `require_project_place`."""
+    require_project_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    readme = folder / "README.md"
-    ours = readme.is_file() and MARKER in readme.read_text(encoding="utf-8", errors="replace")
-    if any(folder.iterdir()) and not ours:
+
+
+def require_project_place(folder: Path) -> None:
+    """Raise `GolowError` for a file, for a folder that holds something else than a project that
+    golow wrote, and for one that cannot be written: now rather than after minutes."""
+    if not is_folder(folder):
+        if folder.exists():
+            raise GolowError(f"{folder} is a file", "name a folder for the project.")
+    elif any(folder.iterdir()) and not _is_ours(folder / "README.md"):
         raise GolowError(
             f"{folder} is not empty and is not a project that golow wrote",
             "name an empty folder, or one that does not exist yet.",
         )
+    require_writable(folder, "name another folder.")
+
+
+def _is_ours(readme: Path) -> bool:
+    return readme.is_file() and MARKER in readme.read_text(encoding="utf-8", errors="replace")

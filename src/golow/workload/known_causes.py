@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.parameter import is_lazy
 
 from golow.records.errors import GolowError
@@ -30,17 +30,22 @@ FORWARD = re.compile(r"[\w.<>]*\bforward\(\) (?:missing|takes|got) ")
 
 def require_plain_module(module: nn.Module, name: str) -> None:
     """Raise `GolowError` for a module without Python code or values, or around another one."""
+    require_code_and_values(module, name)
     kind = type(module)
-    if isinstance(module, torch.jit.ScriptModule):
-        raise GolowError(
-            f"{name} is a TorchScript module, which has no Python code for the other levels",
-            "give the nn.Module that was scripted or traced; golow traces it for torchscript.",
-        )
     attribute = WRAPPERS.get(f"{kind.__module__}.{kind.__qualname__}")
     if attribute is not None:
         raise GolowError(
             f"the model is wrapped in {kind.__name__}, and golow runs the model itself",
             f"give the wrapped one: model.{attribute}.",
+        )
+
+
+def require_code_and_values(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` for a module without Python code, or with a weight without values."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise GolowError(
+            f"{name} is a TorchScript module, which has no Python code for the other levels",
+            "give the nn.Module that was scripted or traced; golow traces it for torchscript.",
         )
     empty = next((n for n, tensor in _tensors(module) if tensor.is_meta), None)
     if empty is not None:
@@ -49,6 +54,21 @@ def require_plain_module(module: nn.Module, name: str) -> None:
             'build it without torch.device("meta"), or call .to_empty(device="cpu") and load '
             "weights.",
         )
+
+
+def require_shapes(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` for a module with lazy layers that have not run yet."""
+    lazy = next((n for n, tensor in _all_tensors(module) if is_lazy(tensor)), None)
+    if lazy is not None:
+        raise GolowError(
+            f"{name} has lazy layers: {lazy} gets its shape in the first pass",
+            "call the module on a batch once before.",
+        )
+
+
+def is_of_program(module: nn.Module) -> bool:
+    """True for what `ExportedProgram.module` returns: its .train() and .eval() raise an error."""
+    return isinstance(module, fx.GraphModule) and "eval" in vars(module)
 
 
 def require_numbers(module: nn.Module, name: str) -> None:
@@ -60,6 +80,18 @@ def require_numbers(module: nn.Module, name: str) -> None:
                 f"the weights of {name} have NaN in {path} ({share} elements), so that no result "
                 "can be compared",
                 "load or initialise them again.",
+            )
+
+
+def require_tensors(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` if the state dict holds something else than tensors."""
+    for path, item in module.state_dict().items():
+        if not isinstance(item, Tensor):
+            raise GolowError(
+                f"{path} in the state dict of {name} is of type {type(item).__name__}, and golow "
+                "sends tensors to its workers",
+                "leave it out of the state dict; for layers that torch.ao quantised give the "
+                'original ones, and precision="int8".',
             )
 
 
@@ -125,6 +157,12 @@ def explained_cause(error: BaseException) -> GolowError | None:
             "one value is zero",
             "use a batch of 2 or more, or leave its batch norms in eval().",
         )
+    if "does not require grad and does not have a grad_fn" in str(error):
+        return GolowError(
+            "the model takes gradients in its forward pass, which inference calls under "
+            "torch.no_grad()",
+            "wrap what it differentiates in torch.enable_grad().",
+        )
     return _misfit(error.__cause__)
 
 
@@ -175,6 +213,8 @@ def autocast_refused(name: str, device: Device, precision: Precision) -> Iterato
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and buffers, without those that get a shape in the first pass."""
-    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if not is_lazy(tensor):
-            yield name, tensor
+    return ((name, tensor) for name, tensor in _all_tensors(module) if not is_lazy(tensor))
+
+
+def _all_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())

@@ -26,9 +26,11 @@ def token_cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def mse_of_outputs(output: object, *targets: Tensor) -> Tensor:
-    """The sum over all outputs of the mean square error, each with a separate target shape."""
+    """The sum over all outputs of the mean square error, each with a separate target shape. An
+    output without elements has no mean."""
     pairs = zip(leaves_of(output), targets, strict=True)
-    return torch.stack([functional.mse_loss(leaf, target) for leaf, target in pairs]).sum()
+    errors = [functional.mse_loss(leaf, target) for leaf, target in pairs if leaf.numel()]
+    return torch.stack(errors).sum()
 
 
 def own_loss(output: object, *targets: Tensor) -> Tensor:

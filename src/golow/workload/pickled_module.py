@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrize import is_parametrized
 
 from golow.records.errors import GolowError
 
@@ -29,6 +31,10 @@ def pickled(live: object, what: str) -> bytes | GolowError:
             # PyTorch would write the storage's address, so that equal modules had other digests.
             if isinstance(item, torch.TypedStorage):
                 return _storage, (_bytes(item._untyped_storage), item.dtype)
+            if isinstance(item, nn.Module) and is_parametrized(item):
+                # Its class is one that PyTorch makes for it, and refuses to pickle.
+                own = type(item).__bases__[0]
+                return own.__new__, (own,), vars(item), None, None, _parametrize
             return super().reducer_override(item)
 
     written = io.BytesIO()
@@ -40,6 +46,14 @@ def pickled(live: object, what: str) -> bytes | GolowError:
             "put it into a file and name it as file.py:Name.",
         )
     return written.getvalue()
+
+
+def _parametrize(layer: nn.Module, state: dict[str, Any]) -> None:
+    """Give a layer its attributes, and the class that computes its parametrised tensors."""
+    vars(layer).update(state)
+    parametrize._inject_new_class(layer)
+    for name in layer.parametrizations:  # type: ignore[union-attr]
+        parametrize._inject_property(layer, name)
 
 
 def _bytes(storage: torch.UntypedStorage) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from torch import Tensor, nn
 
+from golow.lower.capture.gradient_hooks import require_unhooked_gradients
 from golow.records.errors import GolowError
 from golow.records.workload import ModelSource, TensorType, Workload
 from golow.workload.as_prepared import in_mode
@@ -23,6 +24,7 @@ from golow.workload.known_causes import (
     require_numbers,
     require_own_statistics,
     require_plain_module,
+    require_tensors,
     require_trainable,
 )
 from golow.workload.losses import resolve_loss
@@ -170,6 +172,8 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     training = request.mode == "train"
     if isinstance(request.model, nn.Module):
         require_plain_module(request.model, _name_of(source))
+        if training:
+            require_unhooked_gradients(request.model, _name_of(source))
     if training:
         require_not_exported(source)
     module, how = fresh_module(
@@ -177,6 +181,7 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     )
     name = _name_of(source)
     require_plain_module(module, name)
+    require_tensors(module, name)
     require_numbers(module, name)
     require_trainable(module, name, request.mode)
     if training:

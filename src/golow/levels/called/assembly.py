@@ -23,6 +23,7 @@ from golow.lower.capture.module_outputs import Structure, flattened, leaves_of
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Precision
+from golow.workload.known_causes import explained_cause
 
 # Distance to the module, over its largest element, up to which the plan of a kept graph is taken.
 NEAR: dict[Precision, float] = {
@@ -81,6 +82,8 @@ class Assembly:
         try:
             return self._module(*sample)
         except Exception as error:
+            if (cause := explained_cause(error)) is not None:
+                raise cause from error
             first = str(error).strip().partition("\n")[0]
             raise GolowError(
                 f"the module does not run on the example: {type(error).__name__}: {first}",

@@ -15,6 +15,7 @@ from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Precision, Workload
+from golow.workload.known_causes import is_of_program, require_code_and_values
 
 Key = TypeVar("Key", bound=Hashable)
 Run = Callable[[Sequence[int], Sequence[int]], None]
@@ -110,11 +111,15 @@ def require_inferring(module: nn.Module) -> None:
             f"the model is {type(module).__name__}, not a torch.nn.Module",
             "build the module first, and call its .eval().",
         )
+    require_code_and_values(module, type(module).__name__)
     training = [name or "the module" for name, part in module.named_modules() if part.training]
     if training:
         raise GolowError(
             f"{training[0]} is in training mode, and a compiled module only runs inference",
-            "call the module's .eval() first.",
+            "compile a copy: copy.deepcopy(module).eval(); an exported program's own module has no "
+            ".eval()."
+            if is_of_program(module)
+            else "call the module's .eval() first.",
         )
 
 

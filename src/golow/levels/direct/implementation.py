@@ -75,6 +75,11 @@ def refusals(
     dtypes: those that the level supports for values.
     """
     values = graph.values()
+    for item in graph.outputs:
+        if item.kind == "output" and values[item.name].dtype.startswith("complex"):
+            yield Unsupported(
+                level, f"output {item.target} is complex, while torch.view_as_real of it is not"
+            )
     if not graph.nodes:
         yield Unsupported(level, "the model computes nothing: its outputs are its inputs")
     changes = changed_inputs(graph)

@@ -18,7 +18,9 @@ from golow.lower.aten.translation import Captured
 from golow.lower.capture.changed_buffers import return_changed_buffers
 from golow.lower.capture.explained import NotTracedError
 from golow.lower.capture.exported import exported_graph
+from golow.lower.capture.gradient_hooks import require_unhooked_gradients
 from golow.lower.capture.joint import forward_graph, training_graph
+from golow.lower.capture.row_major import row_major
 from golow.records.errors import GolowError
 
 Loss = Callable[..., Tensor]
@@ -31,12 +33,13 @@ def capture_inference(
     start = time.perf_counter()
     told = [] if said is None else said
     module.eval()
-    try:
-        return exported_graph(name, module, inputs, told, start)
-    except NotTracedError:
-        with suppress(GolowError):
-            return forward_graph(name, module, inputs, told, start)
-        raise
+    with row_major(module, inputs) as (given,):
+        try:
+            return exported_graph(name, module, given, told, start)
+        except NotTracedError:
+            with suppress(GolowError):
+                return forward_graph(name, module, given, told, start)
+            raise
 
 
 def capture_step(
@@ -51,8 +54,9 @@ def capture_step(
     buffers that are state because other steps of the module change them."""
     start = time.perf_counter()
     module.eval()
-    captured = exported_graph(name, module, inputs, [] if said is None else said, start)
-    return return_changed_buffers(captured, module, shared)
+    with row_major(module, inputs) as (given,):
+        captured = exported_graph(name, module, given, [] if said is None else said, start)
+        return return_changed_buffers(captured, module, shared)
 
 
 def capture_training(
@@ -64,8 +68,12 @@ def capture_training(
     said: list[str] | None = None,
 ) -> Captured:
     """The joint graph of one training step up to the gradients: forward, loss, backward, and the
-    new content of the buffers that the forward pass mutates. said: receives torch's messages."""
+    new content of the buffers that the forward pass mutates. said: receives torch's messages.
+    Raises `GolowError` for a parameter with a hook on its gradient."""
     start = time.perf_counter()
+    require_unhooked_gradients(module, name)
     if not module.training:  # in training, layers may be in eval() on purpose
         module.train()
-    return training_graph(name, module, inputs, targets, loss, [] if said is None else said, start)
+    told = [] if said is None else said
+    with row_major(module, inputs, targets) as (given, wanted):
+        return training_graph(name, module, given, wanted, loss, told, start)

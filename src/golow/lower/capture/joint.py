@@ -21,6 +21,7 @@ from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
 from golow.lower.capture.data_assignments import data_assignments_refused
+from golow.lower.capture.dense import require_dense
 from golow.lower.capture.error_checks import is_token, without_checks
 from golow.lower.capture.explained import explained
 from golow.lower.capture.module_outputs import leaves_of
@@ -89,6 +90,7 @@ def _graph(
         _other_tensors_constant(),
     ):
         joint = aot_export_joint_with_descriptors(stack, step, given)
+    require_dense(joint.graph_module.graph)
     without_checks(joint.graph_module.graph)
     hold_complex_literals(joint.graph_module)
     saved = set(module.state_dict())

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from golow.levels.direct.onednn import operators
 from golow.levels.direct.onednn.bindings.library import OneDnnError
@@ -151,6 +151,27 @@ def test_what_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         Running(network)
     assert raised.value.reason.startswith("golow.softmax: ")
     assert (raised.value.level, raised.value.module) == ("onednn", "1")
+
+
+@needs_package
+def test_a_result_in_another_order_is_read_again() -> None:
+    from support.direct.onednn_in_process import Running, lower
+
+    class Both(nn.Linear):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            found = super().forward(x)
+            return found, found.t()
+
+    network = lower(Both(6, 4), torch.randn(4, 6), "infer")
+    running = Running(network)
+    read = running.execution.reader(running.built.outputs["output", "1"][0])
+    found = []
+    for batch, prepared in enumerate(network.prepared.batches[:2]):
+        running.point_at(batch)
+        running.execution.run()
+        found.append((read(), network.prepared.module(*prepared.inputs)[1]))
+    for array, wanted in found:
+        torch.testing.assert_close(torch.from_numpy(array), wanted.detach())
 
 
 @needs_package

@@ -12,9 +12,11 @@ from torch.func import functional_call
 
 from golow.levels.called.attribute_state import require_stateless
 from golow.levels.called.changed_inputs import places_changed
+from golow.lower.capture.gradient_hooks import require_unhooked_gradients
 from golow.lower.capture.shared_tensors import own_tensors_kept
 from golow.records.errors import GolowError
 from golow.workload.dropout_calls import DROPOUT_CALLS
+from golow.workload.known_causes import require_plain_module, require_shapes
 from golow.workload.patched_functions import installed
 from golow.workload.source import random_layers_off
 
@@ -27,6 +29,8 @@ def require_training(module: object) -> None:
             f"the model is {type(module).__name__}, not a torch.nn.Module",
             "build the module first.",
         )
+    require_plain_module(module, type(module).__name__)
+    require_shapes(module, type(module).__name__)
     if not module.training:
         raise GolowError(
             "the module is in eval(), and a step trains it",
@@ -37,6 +41,7 @@ def require_training(module: object) -> None:
             "no parameter of the module requires gradients",
             "call requires_grad_() on the parameters to train.",
         )
+    require_unhooked_gradients(module, type(module).__name__)
 
 
 class EagerStep(NamedTuple):

@@ -207,11 +207,21 @@ class Execution:
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return a copy of a tensor's content, in PyTorch's order."""
+        return self.reader(tensor)()
+
+    def reader(self, tensor: Tensor) -> Callable[[], np.ndarray]:
+        """Return what does so at each call, for a tensor that is often read: making it takes longer
+        than a small network."""
         if tensor.descriptor is None or tensor.layout.is_plain:
-            return self.array(tensor).copy()
-        result: np.ndarray = np.empty(tensor.shape, DTYPES[tensor.dtype])
-        self._reorder(tensor.layout, self.address(tensor), _plain_like(tensor), _address(result))
-        return result
+            return lambda: self.array(tensor).copy()
+        copy = self.copying(tensor)
+
+        def read() -> np.ndarray:
+            result: np.ndarray = np.empty(tensor.shape, DTYPES[tensor.dtype])
+            copy(_address(result))
+            return result
+
+        return read
 
     def copying(self, tensor: Tensor) -> Callable[[int], object]:
         """Return what copies a tensor's content, in PyTorch's order, to an address."""
@@ -226,12 +236,8 @@ class Execution:
             self.array(tensor)[...] = array.reshape(tensor.shape)
             return
         data: np.ndarray = np.ascontiguousarray(array, DTYPES[tensor.dtype])
-        self._reorder(_plain_like(tensor), _address(data), tensor.layout, self.address(tensor))
-
-    def _reorder(
-        self, source: Descriptor, source_at: int, target: Descriptor, target_at: int
-    ) -> None:
-        Reorder(self.engine, source, source_at, target).to(target_at)
+        reorder = Reorder(self.engine, _plain_like(tensor), _address(data), tensor.layout)
+        reorder.to(self.address(tensor))
 
     def forget(self) -> None:
         """Set all that the optimizer keeps to zero, in any layout."""

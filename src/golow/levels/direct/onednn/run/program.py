@@ -150,7 +150,9 @@ class OneDnn(PlanProgram):
 
     def result(self, key: Key) -> np.ndarray:
         """Return what the last iteration wrote under that key."""
-        return self.execution.read(self.built.outputs[key][0])
+        if key not in self._readers:
+            self._readers[key] = self.execution.reader(self.built.outputs[key][0])
+        return self._readers[key]()
 
     # ------------------------------------------------------------ settings and weights
 
@@ -167,12 +169,14 @@ class OneDnn(PlanProgram):
     def derive(self, read: Read) -> None:
         """Load the plan again, which computes what depends on weights alone."""
         built = self.built
-        del self.execution, self._pointing  # frees its memory before the new one is allocated
+        # Its memory must be free before the new one is allocated.
+        del self.execution, self._pointing, self._readers
         self._run_by(Execution(built, self.engine, read, self.workshop))
 
     def _run_by(self, execution: Execution) -> None:
         self.execution = execution
         self._pointing = [execution.pointing(batch) for batch in self._batches]
+        self._readers: dict[Key, Callable[[], np.ndarray]] = {}
 
     def _load_plan(self, layouts: tuning.Layouts) -> Execution:
         """Return the plan in these layouts, with the weights, reading the first batch."""
