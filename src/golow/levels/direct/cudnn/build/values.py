@@ -163,7 +163,7 @@ class Values:
         layout = layout_of(tensor.dtype, shape, strides)
         offset = tensor.offset + start * ITEM_BYTES[tensor.dtype]
         seen = Tensor(tensor.buffer, shape, layout, offset)
-        if self._memory.buffer(tensor).place in CHANGED:
+        if self._may_change(tensor):
             seen = self.copied(seen, dense(layout, shape))
         self.define(0, seen)
 
@@ -177,10 +177,15 @@ class Values:
             self.define(index, tensor._replace(shape=value.shape, layout=layout))
         else:
             self._folded[value.name] = view
-        if self._memory.buffer(tensor).place in CHANGED:
+        if self._may_change(tensor):
             made = self.view(Ref(name=value.name))
             if made.buffer == tensor.buffer:
                 self.define(index, self.copied(made, dense(made.layout, made.shape)))
+
+    def _may_change(self, tensor: Tensor) -> bool:
+        """True if a step may write this memory while a view of it is still read."""
+        place = self._memory.buffer(tensor).place
+        return place in CHANGED and tensor.buffer not in self._build.inputs.unchanged
 
     def in_memory(self, ends: Mapping[tuple[str, str], Tensor]) -> dict[str, tuple[Tensor, int]]:
         """Return the values that nodes make, as they were made, with their steps; without private
