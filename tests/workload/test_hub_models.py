@@ -129,6 +129,33 @@ def test_a_model_without_a_limit_of_tokens_gets_the_usual_number(tmp_path: Path)
         prepared(tmp_path, "endless", sequence=0)
 
 
+SOUND = {
+    "audio-spectrogram-transformer": {
+        "architectures": ["ASTForAudioClassification"], "max_length": 24, "num_mel_bins": 16,
+    },
+    "wav2vec2-bert": {
+        "architectures": ["Wav2Vec2BertForSequenceClassification"], "conv_depthwise_kernel_size": 5,
+        "feature_projection_input_dim": 20, "classifier_proj_size": 8, "apply_spec_augment": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("audio-spectrogram-transformer", (2, 24, 16)), ("wav2vec2-bert", (2, 50, 20))],
+)
+def test_sound_comes_as_frames_where_a_model_reads_these(
+    tmp_path: Path, kind: str, shape: tuple[int, ...]
+) -> None:
+    pytest.importorskip("transformers")
+    written = {**SMALL, "num_hidden_layers": 1, "model_type": kind, **SOUND[kind]}
+    (tmp_path / "sound.json").write_text(json.dumps(written))
+    found = prepared(tmp_path, "sound", sequence=None, mode="train")
+    frames, labels, *_ = found.batches[0].inputs
+    assert isinstance(frames, torch.Tensor) and frames.shape == shape
+    assert isinstance(labels, torch.Tensor) and labels.shape == (2,)
+
+
 def test_several_tokens_may_end_a_text(folder: Path, tmp_path: Path) -> None:
     ends = {"model_type": "gpt2", **CONFIGURATIONS["gpt2"], "eos_token_id": [0, 1, 2]}
     (tmp_path / "ends.json").write_text(json.dumps(ends))

@@ -57,6 +57,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "a part": ("aten.select.int", X, 2, -1),
     "a part's gradient": ("aten.slice_backward.default", X, [2, 3, 9, 5], 2, 3, 7, 1),
     "every second's gradient": ("aten.slice_backward.default", X, [2, 3, 9, 5], 2, 1, 9, 2),
+    "the even ones' gradient": ("aten.slice_backward.default", X, [2, 3, 7, 5], 2, 0, 7, 2),
+    "a few thirds' gradient": ("aten.slice_backward.default", X, [2, 3, 17, 5], 2, 5, 16, 3),
     "one's gradient": ("aten.select_backward.default", tensor(3, 5), [3, 4, 5], 1, -1),
     "a part replaced": ("aten.slice_scatter.default", X, tensor(2, 3, 2, 5), 2, 1, 3),
     "nothing replaced": ("aten.slice_scatter.default", X, tensor(0, 3, 4, 5), 0, -2, 0),

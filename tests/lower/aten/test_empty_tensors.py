@@ -101,3 +101,4 @@ def test_a_parameter_without_elements_is_kept_and_updated() -> None:
     graph = case.lowered("onednn")
     assert_close(case.run(graph), case.run(case.graph), "lowered")
     assert "registers" in {item.target for item in graph.inputs if item.kind == "parameter"}
+    assert_sound(built(Unused(), "train", "bf16", 4, 6)[0])

@@ -21,6 +21,7 @@ from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.concatenate import Concatenate
+from golow.lower.operators.gather import Scatter
 from golow.lower.operators.pad import Pad
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
@@ -149,6 +150,39 @@ class Uneven(nn.Module):
         return self.last((a.sin() + b[:, :2] * c + y[:, :2, 7:].cos()).mean(1))
 
 
+class Merged(nn.Module):
+    """Neighbours of an image side by side, as Swin's patches are merged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.inner(x).view(IMAGES, LENGTH, 4, 8)
+        parts = [y[:, i::2, j::2] for j in range(2) for i in range(2)]
+        return self.last(torch.cat(parts, -1).sin().mean((1, 2)))
+
+
+class Rotated(nn.Module):
+    """A rotary embedding that turns halves of the heads, or neighbours. The layer has no bias."""
+
+    def __init__(self, neighbours: bool) -> None:
+        super().__init__()
+        self.neighbours = neighbours
+        self.inner, self.last = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 4)
+        self.register_buffer("sine", torch.rand(LENGTH, 8))
+        self.register_buffer("cosine", torch.rand(LENGTH, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = heads(self.inner(x))
+        if self.neighbours:
+            turned = torch.stack((-y[..., 1::2], y[..., ::2]), -1).flatten(-2)
+        else:
+            turned = torch.cat((-y[..., 4:], y[..., :4]), -1)
+        y = y * self.cosine + turned * self.sine
+        return self.last(y.transpose(1, 2).flatten(2).mean(1))
+
+
 class TwoOrders(nn.Module):
     """A layer whose operand's rows are in another order than those of its result's gradient."""
 
@@ -188,6 +222,9 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "shifted windows": lambda: Windows(1),
     "shuffled": Shuffled,
     "uneven": Uneven,
+    "merged": Merged,
+    "halves": lambda: Rotated(False),
+    "neighbours": lambda: Rotated(True),
     "two orders": TwoOrders,
     "sums": Sums,
 }
@@ -289,3 +326,19 @@ def test_windows_are_copied_for_heads_alone(name: str) -> None:
     assert moved == {
         ("reshape", "forward"): 2, ("reshape", "backward"): 1, ("concatenate", "backward"): 1,
     }  # fmt: skip
+
+
+def test_gradients_of_every_second_element_are_joined() -> None:
+    graph = whole_attention("merged", "train")
+    assert count(graph, Scatter) + count(graph, Pad) == 0
+    assert count(graph, Concatenate) == 4  # of which one is the network's
+
+
+@pytest.mark.parametrize("name", ["halves", "neighbours"])
+def test_a_rotation_is_one_kernel_each_way(name: str) -> None:
+    """Tables that no step changes are read where they are stored."""
+    made, _ = half_plan(name)
+    kinds = Counter((step.operation, step.phase) for step in made.plan.steps)
+    assert not [kind for kind in kinds if kind[0] in ("copy", "concatenate", "reshape")]
+    assert kinds["fused", "forward"] == 1
+    assert kinds["fused", "backward"] == 2  # the mean's and the rotation's

@@ -108,6 +108,7 @@ def assert_sound(made: Built) -> None:
     filled = {fill.tensor.buffer for fill in made.fills}
     filled |= {tensor.buffer for tensor in (*made.inputs.values(), *made.cells.values())}
     filled |= {copy.buffer for _, copy in made.copies}
+    filled |= {index for index, buffer in enumerate(plan.buffers) if not buffer.bytes}
     for step in plan.steps:
         for operand in step.reads:
             assert operand.buffer in filled, f"{step.operation} reads {operand} too early"

@@ -42,17 +42,28 @@ def slice_backward(
     grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Any:
     """The gradient with zeros around it."""
-    size = input_sizes[dim]
-    if step != 1:
-        shape = [1 if axis == dim % len(input_sizes) else n for axis, n in enumerate(input_sizes)]
-        places = torch.arange(grad_output.shape[dim]) * step + start
-        whole = torch.zeros(input_sizes, dtype=grad_output.dtype)
-        places = places.view([-1 if n == 1 and a == dim % len(shape) else 1
-                              for a, n in enumerate(shape)]).expand(grad_output.shape)  # fmt: skip
-        return aten.scatter.src(whole, dim, places, grad_output)
+    rank, size = len(input_sizes), input_sizes[dim]
     begin, stop, _ = slice(start, end).indices(size)
-    sides = [0, 0] * (len(input_sizes) - 1 - dim % len(input_sizes))
-    return aten.constant_pad_nd.default(grad_output, [*sides, begin, size - max(begin, stop)], 0.0)
+    if step != 1:
+        return _spread(grad_output, size, dim % rank, begin, step)
+    return _zeros_around(grad_output, dim % rank, begin, size - max(begin, stop))
+
+
+def _spread(part: Tensor, size: int, dim: int, start: int, step: int) -> Any:
+    """A part as every ``step``-th element of an axis of that size, from ``start`` on, and zeros
+    elsewhere: a column of a table with ``step`` columns, whose rows follow one another."""
+    column, rest = start % step, start - start % step
+    table = _zeros_around(part.unsqueeze(dim + 1), dim + 1, column, step - 1 - column)
+    rows = table.flatten(dim, dim + 1)
+    return _zeros_around(rows, dim, rest, size - rest - rows.shape[dim])
+
+
+def _zeros_around(part: Tensor, dim: int, before: int, after: int) -> Any:
+    """A tensor with zeros before and after it along an axis; negative numbers cut it."""
+    if before == after == 0:
+        return part
+    sides = [0, 0] * (part.dim() - 1 - dim)
+    return aten.constant_pad_nd.default(part, [*sides, before, after], 0.0)
 
 
 def select_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Any:

@@ -13,6 +13,7 @@ from golow.lower.ir.operator import is_view, written
 from golow.lower.ir.rewriting import Links, absorbing, result, rewritten, with_names
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct
@@ -127,22 +128,23 @@ def compute_within_softmax(graph: Graph) -> Graph:
             inputs=group.inputs,
             program=group.program,
             log=softmax.log,
-            rounded=_is_read_by_products(links, output.name),
+            rounded=only_products_read(links, output.name),
         )
         absorbed = absorbing(node, graph.nodes[maker])
         replaced |= {maker: (written(node, one, absorbed=absorbed),), position: ()}
     return rewritten(graph, replaced)
 
 
-def _is_read_by_products(links: Links, name: str) -> bool:
-    """True if all that read the value, or a view of it, are matrix products, and perhaps the
-    gradient of softmax, which then has the weights that the products had."""
+def only_products_read(links: Links, name: str) -> bool:
+    """True if all that read the value, a view of it, or what dropout leaves of it, are matrix
+    products, and perhaps the gradient of softmax, which then has the weights that the products
+    had."""
     readers = [links.nodes[reader] for reader in links.readers[name]]
-    views = [node for node in readers if is_view(node)]
-    others = {node.op for node in readers if not is_view(node)}
+    passed = [node for node in readers if is_view(node) or node.op == Dropout.op()]
+    others = {node.op for node in readers if node not in passed}
     products = name not in links.returned and others <= {MatrixProduct.op(), SoftmaxBackward.op()}
     return (
         products
-        and all(_is_read_by_products(links, result(view)) for view in views)
-        and (bool(views) or MatrixProduct.op() in others)
+        and all(only_products_read(links, result(node)) for node in passed)
+        and (bool(passed) or MatrixProduct.op() in others)
     )

@@ -97,6 +97,8 @@ def make_plan(
         sizes[place] = _set_side_by_side(placed, members[place], lifetimes, alignment)
     for index, leader in (beside or {}).items():
         mine, other = buffers[index], placed[leader]
+        if not other.bytes:  # a parameter without elements
+            continue
         placed[index] = mine._replace(offset=other.offset * mine.bytes // other.bytes)
         sizes[mine.place] = sizes[other.place] * mine.bytes // other.bytes
     pieces: dict[Place, tuple[int, int]] = {}

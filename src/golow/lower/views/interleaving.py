@@ -101,15 +101,18 @@ class _Apart:
 
     def _element(self, node: Node) -> str | None:
         """The value [..., n, 1] of which a node removes the last axis, if it is one element of that
-        axis of [..., n, k]: another spelling of every k-th element."""
+        axis of [..., n, k], or a function of such elements: another spelling of every k-th
+        element."""
         view = Reshape.of(node)
         if view is None or self._shape(view.x.name) != (*view.shape, 1):
             return None
         maker = self._links.maker.get(view.x.name)
-        cut = Slice.of(self._links.nodes[maker]) if maker is not None else None
+        made = self._links.nodes[maker] if maker is not None else None
+        cut = Slice.of(made) if made is not None else None
         whole = self._shape(cut.x.name) if cut is not None else ()
         taken = cut is not None and cut.axis == len(view.shape) and whole[-1] == self._k
-        return view.x.name if taken else None
+        function = made is not None and made.op in FUNCTIONS
+        return view.x.name if taken or function else None
 
     def nodes_for(
         self,

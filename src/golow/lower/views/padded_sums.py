@@ -21,6 +21,8 @@ from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 
+ANY = Ref(name="")  # the operand of views that are compared with others
+
 
 def join_padded_parts(graph: Graph) -> Graph:
     """Make a sum of tensors that were padded with zeros along one axis, and do not overlap, one
@@ -39,12 +41,13 @@ def join_padded_parts(graph: Graph) -> Graph:
 
 
 class _Padded(NamedTuple):
-    """A term of a sum: zeros around views of x. ranges: the zeros before, x and the zeros after.
-    made_by: positions of the nodes."""
+    """A term of a sum: zeros around views of x, and further views of that whole. ranges: the zeros
+    before, x and the zeros after. made_by: positions of the nodes."""
 
     x: Ref
     views: tuple[View, ...]
     ranges: Ranges
+    further: tuple[View, ...]
     made_by: tuple[int, ...]
 
     @property
@@ -104,7 +107,7 @@ class _Sums:
 
     def _padded(self, name: str) -> _Padded | None:
         """The term as a padded tensor, if it is one that nothing else reads. Views after the
-        padding become views before it."""
+        padding become views before it, as long as the zeros are ranges of an axis in them."""
         views: list[View] = []
         made_by: list[int] = []
         while True:
@@ -118,14 +121,14 @@ class _Sums:
             views.append(operator)
             name = operator.x.name
         ranges = _ranges(operator, self._links.values[name].shape)
-        moved: list[View] = []
-        for view in reversed(views):
-            ranges = None if ranges is None else seen(view, ranges)
-            if ranges is not None:
-                moved.append(of_part(view, ranges, 1))
         if ranges is None or not isinstance(operator, Pad):
             return None
-        return _Padded(operator.x, tuple(moved), ranges, tuple(made_by))
+        moved: list[View] = []
+        while views and (after := seen(views[-1], ranges)) is not None:
+            moved.append(of_part(views.pop(), after, 1))
+            ranges = after
+        further = tuple(msgspec.structs.replace(view, x=ANY) for view in reversed(views))
+        return _Padded(operator.x, tuple(moved), ranges, further, tuple(made_by))
 
     def _joined(self, root: int) -> dict[int, tuple[Node, ...]]:
         """Nodes that replace a sum and the padding of its terms."""
@@ -161,11 +164,12 @@ Groups = dict[tuple[int, int], list[_Padded]]
 
 
 def _largest_group(padded: Sequence[_Padded]) -> Groups:
-    """The most terms along one axis of which none overlaps another one unless it has the same
-    place, by their places in ascending order."""
-    by_axis: dict[int, Groups] = defaultdict(lambda: defaultdict(list))
+    """The most terms along one axis, with the same further views, of which none overlaps another
+    one unless it has the same place, by their places in ascending order."""
+    by_axis: dict[object, Groups] = defaultdict(lambda: defaultdict(list))
     for item in padded:
-        by_axis[item.ranges.axis][item.place].append(item)
+        whole = item.ranges.shape, item.ranges.axis, item.further
+        by_axis[whole][item.place].append(item)
     best: Groups = {}
     for groups in by_axis.values():
         free, chosen = 0, Groups()
@@ -188,12 +192,15 @@ class _Nodes:
 
     def join(self, groups: Groups, others: Sequence[str], absorbed: tuple[str, ...]) -> None:
         """Add all nodes, of which the last one makes the value of the sum."""
-        ranges = next(iter(groups.values()))[0].ranges
-        last: list[Operator] = [self._concatenation(groups, ranges)]
+        first = next(iter(groups.values()))[0]
+        last: Operator = self._concatenation(groups, first.ranges)
+        shape = first.ranges.shape
+        for view in first.further:
+            last = msgspec.structs.replace(view, x=self._add(last, shape))
+            shape = shape_after(view, shape)
         for name in others:
-            whole = self._add(last.pop(), self._whole.shape)
-            last.append(Binary(function="add", a=whole, b=Ref(name=name)))
-        self.nodes.append(written(self._root, last.pop(), absorbed=absorbed))
+            last = Binary(function="add", a=self._add(last, shape), b=Ref(name=name))
+        self.nodes.append(written(self._root, last, absorbed=absorbed))
 
     def _concatenation(self, groups: Groups, ranges: Ranges) -> Operator:
         if len(groups) == 1:

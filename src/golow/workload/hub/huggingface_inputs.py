@@ -71,7 +71,7 @@ class _Inputs:
         if self.main == "input_features":
             found["input_features"] = self._spectrogram
         if self.main == "input_values":
-            found["input_values"] = lambda g: torch.randn(self.batch, SOUND, generator=g)
+            found["input_values"] = self._sound
         if not found:
             raise GolowError(
                 f"golow cannot generate {self.main}, the input of {self.kind.__name__}",
@@ -169,7 +169,18 @@ class _Inputs:
         size = self.request.resolution or getattr(self._vision, "image_size", None) or SIDE
         return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
+    def _sound(self, generator: Generator) -> Tensor:
+        """A second of speech; its frames for a model that cuts them into patches, as AST does."""
+        if hasattr(self.config, "frequency_stride"):
+            frames = self.config.max_length, self.config.num_mel_bins
+            return torch.randn(self.batch, *frames, generator=generator)
+        return torch.randn(self.batch, SOUND, generator=generator)
+
     def _spectrogram(self, generator: Generator) -> Tensor:
+        """Bins by frames; frames by features for a model that projects these, as Wav2Vec2-BERT."""
+        features = getattr(self.config, "feature_projection_input_dim", None)
+        if features is not None:
+            return torch.randn(self.batch, SOUND // 320, features, generator=generator)
         bins = getattr(self.config, "num_mel_bins", 80)
         frames = 2 * getattr(self.config, "max_source_positions", SOUND // 320)
         return torch.randn(self.batch, bins, frames, generator=generator)
@@ -187,7 +198,8 @@ class _Inputs:
             return {part: chosen(self.sequence) for part in ("start_positions", "end_positions")}
         if "labels" not in self.takes:
             return {}
-        if "SequenceClassification" in name or "ImageClassification" in name:
+        heads = ("SequenceClassification", "ImageClassification", "AudioClassification")
+        if any(head in name for head in heads):
             return {"labels": chosen(classes)}
         if "SemanticSegmentation" in name:
             return {"labels": chosen(classes, *self._sides)}

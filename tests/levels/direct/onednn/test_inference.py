@@ -16,6 +16,7 @@ if not probe().available:
 
 from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
 from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.plan.plan import Step
 from golow.records.errors import Unsupported
 from support.direct.in_process import assert_right
@@ -115,6 +116,21 @@ def test_a_linear_layer_in_three_ways(shape: tuple[int, ...], way: str) -> None:
     found = steps(running)
     assert [step.operation for step in found] == ["linear", "linear", "fused", "linear"]
     assert_right(network, compute(network, lambda _: LAYOUTS[way]))
+
+
+class Halved(nn.Module):
+    """A product with a number, which no other function joins."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (0.5 * x).cumsum(-1)
+
+
+def test_a_product_with_a_number_is_no_linear_layer() -> None:
+    """The audit would take it for a product of a matrix with itself."""
+    running = Running(lower(Halved(), torch.randn(2, 4096), "infer"))
+    first, *_ = steps(running)
+    assert first.operation == "binary" and first.implementation != "generated"
+    assert step_operations(first) == 0
 
 
 # ---------------------------------------------------------------- attention

@@ -82,6 +82,7 @@ from golow.lower.recognise.whole_attention import (
     keep_attention,
 )
 from golow.lower.recognise.written_activations import name_written_activations
+from golow.lower.views.cut_functions import cut_before_functions
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.interleaving import split_interleaved
 from golow.lower.views.joined_functions import compute_before_joining
@@ -256,6 +257,8 @@ TRAINING: Order = (
     compact_strided_gradients,
     name_rms_norm,
     name_rolls,
+    cut_before_functions,
+    split_interleaved,
     compute_before_joining,
     name_cross_entropy,
     add_rows_to_gradients,

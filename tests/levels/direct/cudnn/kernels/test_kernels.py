@@ -103,6 +103,7 @@ def formulas() -> Iterator[Kernel]:
 def training() -> Iterator[Kernel]:
     for dtype, columns, flag in product(FLOATING, (10, 1000, 30000), (False, True)):
         yield softmax.forward_kernel(dtype, 32, columns, flag)
+        yield softmax.forward_kernel(dtype, 32, columns, flag, "bfloat16")
         yield softmax.backward_kernel((dtype, "float32", dtype), 32, columns, flag)
         yield nll_loss.backward_kernel(32, columns, flag)
         yield cross_entropy.rows_kernel(dtype, 32, columns, columns)

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 class Inputs:
     """batches: how many are in memory. given: types in which inputs are there, by target, where
     these are not the graph's. tensors: all batches of each input and the state outside
-    `TrainingState`, by kind and target, as far as something reads them."""
+    `TrainingState`, by kind and target, as far as something reads them. unchanged: the buffers of
+    that state that no step writes."""
 
     def __init__(self, build: Builder, batches: int, given: Mapping[str, str]) -> None:
         self._build, self._current, self._batches = build, build.current, batches
         self._given = given
         self.tensors: dict[tuple[str, str], Tensor] = {}
+        self.unchanged: set[int] = set()
         self._changed = frozenset(state_outputs(build.current.graph).values())
 
     def is_state(self, item: GraphInput) -> bool:
@@ -90,6 +92,8 @@ class Inputs:
         own = Layout(self.state_type(value.dtype))
         tensor = self._build.memory.new(value.name, value.shape, own, place)
         self.tensors[(item.kind, item.target)] = tensor
+        if value.name not in self._changed:
+            self.unchanged.add(tensor.buffer)
         return tensor if tensor.layout == layout else None
 
     def _fetch(self, item: GraphInput, layout: Layout) -> Tensor:

@@ -85,7 +85,7 @@ class Values:
         view = self._folded.get(name)
         if view is not None and layout.order == "rows" and layout.dtype != view.tensor.dtype:
             return self._converted(reference, view, layout.dtype)
-        self._unfold(reference)
+        self._unfold(reference, layout)
         made = self._made.setdefault(name, [])
         for tensor in made:
             if same_memory(tensor.shape, tensor.layout, layout) and is_aligned(tensor):
@@ -107,6 +107,12 @@ class Values:
         """Return a value [N, C, ...] as NHWC, in the type of activations."""
         channels = self._current.value(reference).shape[1]
         return self.wanted(reference, Layout(self._build.types.computed, "channels_last", channels))
+
+    def channels(self, reference: Ref) -> int:
+        """Return the channels in memory of a value [N, C, ...]: with padding if it was made so."""
+        if reference.name in self._folded:
+            return self._current.value(reference).shape[1]
+        return self.tensor(reference).layout.channels
 
     def folded(self, reference: Ref) -> Folded:
         """Return a value as it was made, in the parts of its axes."""
@@ -163,7 +169,7 @@ class Values:
         layout = layout_of(tensor.dtype, shape, strides)
         offset = tensor.offset + start * ITEM_BYTES[tensor.dtype]
         seen = Tensor(tensor.buffer, shape, layout, offset)
-        if self._memory.buffer(tensor).place in CHANGED:
+        if self._may_change(tensor):
             seen = self.copied(seen, dense(layout, shape))
         self.define(0, seen)
 
@@ -177,10 +183,15 @@ class Values:
             self.define(index, tensor._replace(shape=value.shape, layout=layout))
         else:
             self._folded[value.name] = view
-        if self._memory.buffer(tensor).place in CHANGED:
+        if self._may_change(tensor):
             made = self.view(Ref(name=value.name))
             if made.buffer == tensor.buffer:
                 self.define(index, self.copied(made, dense(made.layout, made.shape)))
+
+    def _may_change(self, tensor: Tensor) -> bool:
+        """True if a step may write this memory while a view of it is still read."""
+        place = self._memory.buffer(tensor).place
+        return place in CHANGED and tensor.buffer not in self._build.inputs.unchanged
 
     def in_memory(self, ends: Mapping[tuple[str, str], Tensor]) -> dict[str, tuple[Tensor, int]]:
         """Return the values that nodes make, as they were made, with their steps; without private
@@ -225,14 +236,19 @@ class Values:
         if key not in self._conversions:
             shape = self._current.value(reference).shape
             with self._build.loading.of(reference.name):
-                copy = unfold(self._build, reference.name, view, shape, dtype)
+                copy = unfold(self._build, reference.name, view, shape, Layout(dtype))
             self._conversions[key] = copy
         return self._conversions[key]
 
-    def _unfold(self, reference: Ref) -> None:
+    def _unfold(self, reference: Ref, wanted: Layout | None = None) -> None:
+        """Copy a value that has been a view so far: as it is wanted if that is an image of its type
+        without padding, else row-major."""
         view = self._folded.pop(reference.name, None)
         if view is not None:
             name, shape = reference.name, self._current.value(reference).shape
+            channels = shape[1] if len(shape) > 1 else 0
+            image = Layout(view.tensor.dtype, "channels_last", channels)
             with self._build.loading.of(name):
-                self._made[name] = [unfold(self._build, name, view, shape)]
+                layout = image if wanted == image else None
+                self._made[name] = [unfold(self._build, name, view, shape, layout)]
                 self._made_at[name] = self._build.steps.last()

@@ -268,7 +268,7 @@ def _plain(
         if layer.groups == 1 and filters % 4 == 0:
             channels = -(-channels // each) * each
     elif layer.groups == 1:
-        channels = max(channels, build.values.tensor(layer.x).layout.channels)
+        channels = max(channels, build.values.channels(layer.x))
     return products.Convolution(
         direction="forward",
         image=(images, channels, *size),

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def fill(build: Builder, arguments: Fill) -> None:
-    """A number in GPU memory, copied to every element if there are several."""
+    """A number in GPU memory, copied to every element if there are several. The gradient of a
+    parameter without elements is nothing but its place."""
+    if 0 in arguments.shape:
+        dtype = build.types.computed if arguments.dtype == "float32" else arguments.dtype
+        build.values.define(0, new_rows(build, dtype))
+        return
     if arguments.dtype != "float32":
         result = new_rows(build, arguments.dtype)
         value = f"{int(arguments.value)}LL"

@@ -39,11 +39,13 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         sizes = (1, math.prod(shape[:-1]), shape[-1])
         add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]), pitch)
         return
-    tensor = build.values.tensor(arguments.x)
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
         tensor = build.values.image(arguments.x)
         sizes = (1, math.prod(shape) // shape[1], shape[1])
-    elif arguments.axes == PIXELS and tensor.layout.order == "channels_last" and _is_image(shape):
+        add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]))
+        return
+    tensor = build.values.tensor(arguments.x)
+    if arguments.axes == PIXELS and tensor.layout.order == "channels_last" and _is_image(shape):
         sizes = (shape[0], shape[2] * shape[3], shape[1])
     elif (found := _neighbours(tensor, arguments.axes)) is not None:
         sizes = found

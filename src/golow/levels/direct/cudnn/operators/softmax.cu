@@ -3,20 +3,20 @@
 //   softmax       y = exp(x - m) / s
 //   log softmax   y = x - m - log s
 
-template <typename T, int THREADS, bool LOGARITHM>
-__global__ void softmax(const T* x, float* y, int columns) {
+template <typename T, typename Y, int THREADS, bool LOGARITHM>
+__global__ void softmax(const T* x, Y* y, int columns) {
   const size_t start = static_cast<size_t>(blockIdx.x) * columns;
   float largest, sum;
   normalise<THREADS>(x + start, columns, largest, sum);
   const float logarithm = logf(sum);
   for (int i = threadIdx.x; i < columns; i += THREADS) {
     const float centred = static_cast<float>(x[start + i]) - largest;
-    y[start + i] = LOGARITHM ? centred - logarithm : expf(centred) / sum;
+    y[start + i] = static_cast<Y>(LOGARITHM ? centred - logarithm : expf(centred) / sum);
   }
 }
 
-template <typename T, int V, int LANES, int ITEMS, bool LOGARITHM>
-__global__ void softmax_held(const T* x, float* y, int rows, int columns) {
+template <typename T, typename Y, int V, int LANES, int ITEMS, bool LOGARITHM>
+__global__ void softmax_held(const T* x, Y* y, int rows, int columns) {
   Held<V, LANES, ITEMS> held;
   const int row = held.row(rows);
   held.read(x + static_cast<size_t>(row) * columns, columns);

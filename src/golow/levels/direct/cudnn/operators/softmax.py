@@ -29,6 +29,7 @@ from golow.levels.direct.cudnn.steps.strided_copies import (
 )
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
+from golow.lower.fuse.softmax_prologue import only_products_read
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
@@ -39,7 +40,8 @@ FILE = Path(__file__).with_suffix(".cu")
 
 
 def softmax(build: Builder, arguments: Softmax) -> None:
-    """Over an axis whose elements are contiguous in memory; another one is moved to the end."""
+    """Over an axis whose elements are contiguous in memory; another one is moved to the end. Stored
+    in float32 unless only products read it."""
     shape, axis = build.current.value(arguments.x).shape, arguments.axis
     if not _is_contiguous(shape, axis):
         x = axis_last(build, build.values.tensor(arguments.x), axis)
@@ -49,10 +51,11 @@ def softmax(build: Builder, arguments: Softmax) -> None:
         _turn_back(build, turned, axis)
         return
     x, rows, columns = _lines(build, arguments.x, arguments.axis)
-    result = build.memory.new(
-        build.current.output().name, x.shape, x.layout._replace(dtype="float32")
-    )
-    build.steps.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
+    name = build.current.output().name
+    dtype = build.types.computed if only_products_read(build.current.links, name) else "float32"
+    result = build.memory.new(name, x.shape, x.layout._replace(dtype=dtype))
+    kernel = forward_kernel(x.dtype, rows, columns, arguments.log, dtype)
+    build.steps.kernel(kernel, [x], [result])
     build.values.define(0, result)
 
 
@@ -101,13 +104,16 @@ def _is_of_channels(shape: tuple[int, ...], axis: int) -> bool:
 # ---------------------------------------------------------------- kernels
 
 
-def forward_kernel(source: str, rows: int, columns: int, logarithm: bool) -> Kernel:
-    """Pointers: x [rows, columns] of ``source`` -> y of float32; ``logarithm``: log softmax."""
-    group = group_for(columns, source)
+def forward_kernel(
+    source: str, rows: int, columns: int, logarithm: bool, result: str = "float32"
+) -> Kernel:
+    """Pointers: x [rows, columns] of ``source`` -> y of ``result``; ``logarithm``: log softmax."""
+    group, types = group_for(columns, source), (source, result)
     if group is None:
-        return _of_rows("softmax", [source], rows, columns, logarithm)
-    _require([source], rows, columns)
-    expression = f"softmax_held<{C_TYPES[source]}, {group}, {str(logarithm).lower()}>"
+        return _of_rows("softmax", types, rows, columns, logarithm)
+    _require(types, rows, columns)
+    arguments = ", ".join((*(C_TYPES[dtype] for dtype in types), str(group)))
+    expression = f"softmax_held<{arguments}, {str(logarithm).lower()}>"
     grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
     return Kernel(FILE, expression, grid, block, (np.int32(rows), np.int32(columns)), code=ROWS)
 

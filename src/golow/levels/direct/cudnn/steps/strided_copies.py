@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
@@ -13,6 +14,7 @@ from golow.levels.direct.cudnn.shared_kernels.joined_copies import MOST, Part, c
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded
 from golow.levels.direct.kernel_views import View
+from golow.levels.direct.split_axes import Part as AxisPart
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
@@ -83,15 +85,23 @@ def look_up(
 
 
 def unfold(
-    build: Builder, name: str, view: Folded, shape: Sequence[int], dtype: str = ""
+    build: Builder, name: str, view: Folded, shape: Sequence[int], layout: Layout | None = None
 ) -> Tensor:
-    """A row-major copy of a view whose axes have several parts. dtype: its own by default."""
-    result = build.memory.new(name, tuple(shape), Layout(dtype or view.tensor.dtype))
+    """A copy of a view whose axes have several parts. layout: without padding; row-major in the
+    view's own type by default."""
+    result = build.memory.new(name, tuple(shape), layout or Layout(view.tensor.dtype))
     sizes = [part.size for part in view.parts]
     source = View(view.tensor.dtype, tuple(part.step for part in view.parts))
-    target = View(result.dtype, result.layout.strides(sizes))
+    steps = zip(view.axes, result.layout.strides(shape), strict=True)
+    target = View(result.dtype, tuple(step for axis in steps for step in _steps_within(*axis)))
     copy(build, view.tensor, source, result, target, sizes, "reshape")
     return result
+
+
+def _steps_within(parts: Sequence[AxisPart], step: int) -> Iterator[int]:
+    """The steps of an axis's parts where the axis has one step."""
+    for index in range(len(parts)):
+        yield step * math.prod(part.size for part in parts[index + 1 :])
 
 
 def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:

@@ -46,7 +46,7 @@ def binary(build: Builder, arguments: Binary) -> None:
     elif build.current.output().dtype == "int64":
         _count(build, arguments.a, int(arguments.b))
     else:
-        apply(build, arguments.a, _linear(arguments.function, float(arguments.b)), "linear")
+        apply(build, arguments.a, _linear(arguments.function, float(arguments.b)), "binary")
 
 
 def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
