@@ -103,9 +103,9 @@ class ReferenceProgram(TextProgram):
         moved, grid = self._moved, None
         if moved is not None and moved.digits:
             grid = Grid(moved.digits, moved.least, moved.seed)
+        work, module = self._workload, self._double.module
         with InDouble():  # a model of transformers is called to allocate its cache
-            work = self._workload
-            step = step_of(self._double.module, batch, work.longest, work.prompt)
+            step = step_of(module, batch, work.longest, work.prompt)
         return Reference(step, grid)
 
     @cached_property
