@@ -68,8 +68,8 @@ def test_one_machine_runs_the_readmes_command_and_then_the_rest() -> None:
     documented = re.search(r"^make (test\S*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert documented is not None
     assert MADE.findall((ROOT / ".ci" / "run").read_text()) == [
-        documented[1],
         "docs",
+        documented[1],
         "test-rest",
     ]
 
