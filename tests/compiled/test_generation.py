@@ -246,9 +246,12 @@ def test_a_second_process_captures_nothing(tmp_path: Path, monkeypatch: pytest.M
         first = made.prefill(ids).clone()
     captured: list[object] = []
     whole = lowering.capture_step
-    monkeypatch.setattr(
-        lowering, "capture_step", lambda *given: captured.append(given) or whole(*given)
-    )
+
+    def counted(*given: Any, **named: Any) -> Any:
+        captured.append(given)
+        return whole(*given, **named)
+
+    monkeypatch.setattr(lowering, "capture_step", counted)
     with golow.compile(step(), **options) as made:
         assert torch.equal(made.prefill(ids), first)
     assert not captured

@@ -63,6 +63,8 @@ print("golow.lower.capture.capture" in sys.modules, f(x).double().sum().item())
 def imported(folder: Path, name: str, text: str) -> ModuleType:
     file = folder / f"{name}.py"
     file.write_text(text)
+    # Python takes what it compiled of a text as long, written within the same second.
+    Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

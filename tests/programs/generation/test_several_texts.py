@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import golow
+from golow.check.rounding import FLOAT32
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.generation.growing import GrowingGpt2
 from golow.levels.generation.static import Static
 from golow.models.gpt2 import Gpt2
+from golow.programs.generation.error_limit import ErrorLimit
 from golow.programs.generation.replays import MadeTexts, Replays
 from golow.records.errors import GolowError
 from golow.report.generation.facts import title, written
@@ -76,7 +78,7 @@ def test_texts_are_replayed_with_those_of_their_length() -> None:
             asked.append((prompt, len(tokens)))
             return [[float(text[0])] * (len(text) - prompt) for text in tokens]
 
-    replays = Replays(Reference())  # type: ignore[arg-type]
+    replays = Replays(Reference(), ErrorLimit(9.0, FLOAT32))  # type: ignore[arg-type]
     made = MadeTexts([[1, 2, 3], [4], [5, 6, 7]], (), ((8,), (8,), (9,)))
     replays.learn([made])
     assert asked == [(1, 1), (3, 2)]
