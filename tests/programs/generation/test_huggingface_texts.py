@@ -34,20 +34,16 @@ CONFIGURATION = {
 }
 
 
+def generated(file: Path, **options: Any) -> golow.GenerationResult:
+    return golow.generate(
+        f"hf:{file}", pretrained=False, threads=1, seconds=0.1, quiet=True, **options
+    )
+
+
 def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(CONFIGURATION))
-    result = golow.generate(
-        f"hf:{file}",
-        pretrained=False,
-        prompt=8,
-        tokens=12,
-        batch=2,
-        threads=1,
-        seconds=0.1,
-        levels=["eager"],
-        quiet=True,
-    )
+    result = generated(file, prompt=8, tokens=12, batch=2, levels=["eager"])
     runs = result.generation.cases[0].runs
     assert {run.level: run.verdict for run in runs} == {"eager": "match", "eager:static": "match"}
     with pytest.raises(golow.GolowError, match="no tokens for a text"):
@@ -58,7 +54,7 @@ def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: P
 
 @pytest.mark.slow
 def test_experts_match_and_a_padding_token_whose_embedding_is_zero(tmp_path: Path) -> None:
-    """The reference runs a grouped product that PyTorch has not in float64; keys and values of the
+    """The reference runs a grouped product that PyTorch lacks in float64; keys and values of the
     padding token are zeros, and count as written."""
     file = tmp_path / "config.json"
     experts = {
@@ -70,16 +66,7 @@ def test_experts_match_and_a_padding_token_whose_embedding_is_zero(tmp_path: Pat
         "num_hidden_layers": 1,
     }
     file.write_text(json.dumps({**CONFIGURATION, **experts}))
-    result = golow.generate(
-        f"hf:{file}",
-        pretrained=False,
-        prompt=5,
-        tokens=4,
-        threads=1,
-        seconds=0.1,
-        levels=[],
-        quiet=True,
-    )
+    result = generated(file, prompt=5, tokens=4, levels=[])
     (case,) = result.generation.cases
     assert [run.verdict for run in case.runs] == ["match"]
     assert case.workload.cache_bytes == 2 * 2 * 8 * 4  # keys and values, heads, size, float32

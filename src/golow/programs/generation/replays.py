@@ -40,7 +40,7 @@ class Replays:
 
     Where a token needs a larger error than the limit, the text is computed with the reference moved
     by roundings as well: on the way into a repetition a model may be far more sensitive than on the
-    drawn tokens of which the limit was measured.
+    drawn tokens with which the limit was measured.
     """
 
     def __init__(self, reference: TextWorker, limit: ErrorLimit) -> None:

@@ -1,8 +1,8 @@
 """Kernels that begin before the one before them has ended (programmatic dependent launch). The GPU
 starts a kernel's blocks as soon as all blocks of the one before run and have what they waited for;
-each thread waits first for the end of that kernel, and for its results. A kernel that can do
-something else before states itself where it waits, and may let the next kernel begin before: with
-loads of what no kernel of the graph writes, and of nothing else.
+each thread waits first for the end of that kernel, and for its results. A kernel that has
+something to do before states where it waits. If it only loads what no kernel of the graph writes,
+it may let the next kernel begin even earlier.
 
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization
 """
