@@ -133,10 +133,12 @@ def require_some_ranks(ranks: int, device: Device) -> None:
             python_hint="use ranks=1 or more.",
         )
     cores = len(os.sched_getaffinity(0))
-    if device == "cpu" and ranks > max(SHARING_RANKS, cores):
+    most = max(SHARING_RANKS, cores)
+    if device == "cpu" and ranks > most:
         raise GolowError(
             f"{ranks} ranks, each a process, are too many for {cores} hardware threads",
-            f"use --ranks {max(SHARING_RANKS, cores)} or fewer.",
+            f"use --ranks {most} or fewer.",
+            python_hint=f"use ranks={most} or fewer.",
         )
 
 
