@@ -94,13 +94,15 @@ def require_sources(
         raise GolowError(
             f"{name} has an encoder, and golow generates its texts on a CPU only",
             "leave out --device.",
+            python_hint="leave out device=.",
         )
     if reads_of(model, name) == "features":
-        for option, given in (("--prompt", request.prompt), ("--text", request.text)):
+        for option, given in (("prompt", request.prompt), ("text", request.text)):
             if given is not None:
                 raise GolowError(
                     f"the encoder of {name} reads features of one size, which golow draws",
-                    f"leave out {option}.",
+                    f"leave out --{option}.",
+                    python_hint=f"leave out {option}=.",
                 )
     if len(set(lengths)) > 1:
         raise GolowError(
@@ -114,6 +116,7 @@ def require_sources(
             f"{name} has positions for {most} tokens, not for a source of {count} and "
             f"{request.tokens} after the start token",
             "use fewer --tokens or a shorter prompt.",
+            python_hint="use fewer tokens= or a shorter prompt.",
         )
 
 
