@@ -278,7 +278,7 @@ def page(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield ""
         yield (
             f"Geometric mean of best rival / called: {geometric_mean(gains):.2f} over "
-            f"{len(gains)} networks; behind at {behind}."
+            f"{len(gains)} networks; the called plan is slower on {behind}."
         )
 
 
