@@ -13,7 +13,7 @@ moves takes the place of its size. A product in float32 may also be off by some 
 of all terms without their signs: a library may add tens of thousands of them one after the other,
 and what it has in between may be larger than each term and the result. An element that jumps (a
 floor, a comparison, a relu) passes if it is what one of the moved computations gives. In an update,
-the size is that of the change, beside a few float32 roundings of what is changed.
+the size is that of the change, plus a few float32 roundings of what is changed.
 
 Whole numbers must be equal, but for such jumps.
 """
@@ -65,7 +65,7 @@ IN_FLOAT32 = Limit(1024.0, 256.0)
 """Sums of float32 add up to thousands of terms one after the other: gradients of convolutions were
 off by 780 and 33 at most in the zoo."""
 COARSE = Limit(24.0, 6.0)
-"""Limit in TF32 and half precisions: sums are float32's; what is added and the result are
+"""Limit in TF32, bf16 and fp16: sums are float32's; what is added and the result are
 rounded."""
 OF_TERMS = Limit(64.0, 16.0)
 """In float32, of the sum of a product's terms without their signs. The gradient of ResNet-18's
@@ -78,7 +78,7 @@ reads."""
 
 
 def _names(*kinds: type[Operator]) -> set[str]:
-    """Those operators and their gradients, by their names in graphs."""
+    """These operators and their gradients, by their names in graphs."""
     operators = vocabulary().values()
     return {item.op() for item in operators if issubclass(item.gradient_of or item, kinds)}
 
@@ -92,10 +92,10 @@ PRODUCTS = RECURRENCES | _names(
 LEAST_OF_FLOAT16 = 2.0**-24
 """The smallest number of float16, to which numbers near zero are rounded."""
 SMALLEST = {"float16": 8 * LEAST_OF_FLOAT16}
-"""By how much a value near zero may be off, by the type in which it is stored; float32's least
-else."""
+"""Largest error of a value near zero, by the type in which it is stored; float32's least
+for all others."""
 LARGEST = {"float16": 65504.0}
-"""From which value on the type has infinity instead."""
+"""The value from which on the type has infinity instead."""
 
 
 def summary(errors: Iterable[StepError]) -> StepsCheck:
@@ -207,7 +207,7 @@ def _pieces(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class _Allowed(NamedTuple):
-    """By how much each element may be off, and the root mean square of all of them."""
+    """The largest error of each element, and the root mean square of all errors."""
 
     each: Tensor
     mean: Tensor

@@ -183,7 +183,7 @@ def _forward(
 
 @contextmanager
 def _causes_told() -> Iterator[None]:
-    """Replace an error of a forward pass by what is known of its cause."""
+    """Replace an error of a forward pass with what is known of its cause."""
     try:
         yield
     except GolowError as error:

@@ -93,7 +93,7 @@ def test_too_few_gpus_are_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     asked = studies.study(device="cuda", mode=("train",), gpus=(1, 4))
-    with pytest.raises(GolowError, match="cells of 4 GPUs need 4 GPUs, 0 can be seen here"):
+    with pytest.raises(GolowError, match="cells of 4 GPUs need 4 GPUs; golow sees 0 here"):
         golow.run_study(asked, out=tmp_path)
     assert not list(tmp_path.iterdir())
 

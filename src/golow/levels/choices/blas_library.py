@@ -1,4 +1,4 @@
-"""The library of PyTorch's matrix products on a GPU, and the memory that it may use beside them."""
+"""The library of PyTorch's matrix products on a GPU, and the workspace that it may use."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class _Build(NamedTuple):
         ]
 
     def _contexts(self, size: Size) -> list[HandedOver]:
-        """Those over one session, where the runtime has such; else one object for each."""
+        """Contexts over one session, where the runtime has sessions; else one object for each."""
         found = self._built(size).contexts
         while len(found) < self.sizes.contexts:
             found += self._built(size).contexts

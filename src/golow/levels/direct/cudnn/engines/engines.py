@@ -148,7 +148,7 @@ class Engines:
         self._networks: dict[RecurrentNetwork, Network] = {}
         self.built = 0
         self.files: set[Path] = set()
-        self.notes: list[str] = []  # what of the cache was damaged
+        self.notes: list[str] = []  # damaged entries of the cache
 
     def choose(self, operation: Operation) -> Engine | None:
         """Return the engine for the operation; None if nothing can compute it."""

@@ -50,7 +50,7 @@ class MissingKernel(GolowError):
 
 
 class Workshop:
-    """A compiler and the folder of what it made. notes: what of the cache was damaged.
+    """A compiler and the folder of what it made. notes: damaged entries of the cache.
 
     compiler: None where there is none. shipped: libraries that were compiled elsewhere for a
     processor like this one, by the digests of their sources.
