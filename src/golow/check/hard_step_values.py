@@ -50,6 +50,7 @@ def hard_step_values(
                 continue
             own = found(position, value.name)
             if own is not None and right is not None:
+                right = right.to(own.device)
                 item = StepValue(value.name, node, place, own, right, given, NOTHING, None)
                 yield HardStepValue(item, judged[position])
             later = found.read_later(position, value.name)

@@ -187,7 +187,7 @@ def _plain_share(found: Tensor, wanted: Tensor, rounded: _Rounded, least: float)
     """The share of what is allowed by the elements' own sizes; NaN if something is not finite. It
     passes memory once, in pieces that a cache holds: most values need no more."""
     half, count = _rms(wanted) / 2, wanted.numel()
-    largest = errors = sizes = torch.zeros((), dtype=torch.float64)
+    largest = errors = sizes = torch.zeros((), dtype=torch.float64, device=wanted.device)
     for one, other in _pieces(found, wanted):
         error, size = _error(one, other), other.abs().clamp_min_(half)
         errors = errors + error.square().sum()
@@ -269,7 +269,7 @@ def _without_signs(value: StepValue) -> Tensor:
         name: tensor.abs() if tensor.is_floating_point() else tensor
         for name, tensor in value.given.items()
     }
-    return evaluated(value.node, given)[value.place].abs()
+    return evaluated(value.node, given)[value.place].abs().to(value.found.device)
 
 
 def _all_jump(
@@ -291,14 +291,15 @@ def _all_jump(
 
 def _moved(value: StepValue, rounded: _Rounded, draws: int) -> Iterator[Tensor]:
     """The value from inputs that are perturbed by about a rounding."""
-    generator = torch.Generator().manual_seed(0)
+    device = value.found.device
+    generator = torch.Generator(device).manual_seed(0)
 
     def moved(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor
-        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        return tensor + noise.mul_(rounded.unit * tensor.abs() + rounded.least)
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device=device)
+        return tensor + noise.to(tensor.device).mul_(rounded.unit * tensor.abs() + rounded.least)
 
     for _ in range(draws):
         given = {name: moved(tensor) for name, tensor in value.given.items()}
-        yield evaluated(value.node, given)[value.place]
+        yield evaluated(value.node, given)[value.place].to(device)
