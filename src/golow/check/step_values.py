@@ -61,13 +61,13 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
     here: one rank's values do not determine them. The check of the gradients covers them.
     """
     graph = in_double(graph)
-    values = {name: doubled(tensor) for name, tensor in inputs.items()}
+    values = dict(inputs)  # as the level has them; float64 would take twice the memory
     unseen: dict[str, frozenset[str]] = {}
     last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
     gradients = {item.name for item in graph.outputs if item.kind == "gradient"}
     state, scale = state_outputs(graph), 1.0
     for position, node in enumerate(graph.nodes):
-        given = {name: values[name] for name in node.references()}
+        given = {name: doubled(values[name]) for name in node.references()}
         behind = NOTHING.union(*(unseen.get(name, NOTHING) for name in given))
         if node.phase == "update" and scale != 1.0:
             given |= {name: given[name] / scale for name in given.keys() & gradients}
@@ -84,10 +84,11 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
             if node.op == LossGradient.op():  # the loss may be scaled: so are all gradients
                 scale = float(own)
             elif node.op != AllReduce.op():  # the gradients of the other ranks are not here
-                before = values.get(state.get(value.name, "")) if node.phase == "update" else None
+                kept = values.get(state.get(value.name, "")) if node.phase == "update" else None
+                before = None if kept is None else doubled(kept)
                 yield StepValue(value.name, node, place, own, wanted, given, behind, before)
             if own.shape == wanted.shape:  # a copy: the next window takes the memory of this one
-                values[value.name] = doubled(own) if own.is_floating_point() else own.clone()
+                values[value.name] = own.clone()
         for name in given:
             if last[name] == position:
                 del values[name]

@@ -156,7 +156,7 @@ def _inputs(bundle: Bundle, graph: Graph, rate: float) -> Iterator[tuple[str, Te
 
 def _input(bundle: Bundle, item: GraphInput, rate: float) -> Tensor:
     if item.kind in KEPT:
-        return torch.zeros(item.value.shape)
+        return torch.zeros(()).expand(item.value.shape)  # takes no memory
     if item.kind == "learning_rate":
         return torch.tensor(rate)
     name, key = "weights", item.target
