@@ -17,7 +17,7 @@ After reading this page, you can find settings that were decided for you, change
 and add a choice.
 
 A *choice* is something that a framework, a library or the system decides unless you do. Its
-*alternatives* are its other values. Name them after a level, as many as you like:
+*alternatives* are its other values. Append as many of them as you like to a level's name:
 
 ```
 golow compare resnet50 --levels eager,eager+malloc_keep,libtorch,libtorch+flush_denormals

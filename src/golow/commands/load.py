@@ -129,8 +129,8 @@ def load(
     url: Annotated[
         str,
         typer.Option(
-            help="Send the requests to a service that computes the same model, such as "
-            "http://localhost:8000; --levels adds levels beside it.",
+            help="Send the requests to a service that runs the same model, such as "
+            "http://localhost:8000; --levels adds levels to compare it with.",
             show_default=False,
         ),
     ] = "",

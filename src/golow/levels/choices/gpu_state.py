@@ -39,7 +39,7 @@ CHOICES = (
     ),
     Choice(
         name="gpu_clocks",
-        summary="the clocks that the GPU may take",
+        summary="the clock rates that the GPU may use",
         made_by="the GPU's administrator",
         where="nvidia-smi -q -d CLOCK; NVML, nvmlDeviceGetMaxClockInfo",
         levels=ON_A_GPU,
