@@ -81,7 +81,9 @@ def generate(
         int | None, typer.Option(help="Number of random tokens in a prompt.  [default: 64]")
     ] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
-    batch: Annotated[str, typer.Option(help="Texts in a batch; several sizes as 1,8.")] = "1",
+    batch: Annotated[
+        str, typer.Option(help="Texts in a batch, or several sizes, such as 1,8.")
+    ] = "1",
     levels: Annotated[
         str | None,
         typer.Option(

@@ -54,12 +54,12 @@ def load(
     latency: Annotated[
         str | None,
         typer.Option(
-            help="Limit of the latency, such as 20ms; without --rate, golow searches for the "
+            help="Latency limit, such as 20ms; without --rate, golow searches for the "
             "highest rate that stays within it."
         ),
     ] = None,
     percentile: Annotated[
-        float, typer.Option(help="Percentage of requests that must stay within the latency.")
+        float, typer.Option(help="Percentage of requests that must stay within the latency limit.")
     ] = 99.0,
     rate: Annotated[
         str | None,
@@ -75,7 +75,7 @@ def load(
     tpot: Annotated[
         str | None,
         typer.Option(
-            help="For text generation: limit on the mean time of a later token, such as 20ms."
+            help="For text generation: limit on the mean time per later token, such as 20ms."
         ),
     ] = None,
     prompt: Annotated[

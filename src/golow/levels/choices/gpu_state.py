@@ -34,7 +34,7 @@ CHOICES = (
         levels=ON_A_GPU,
         devices=("cuda",),
         read=persistence,
-        costs="off: a first program waits a second or more for the driver",
+        costs="off: the first program waits a second or more for the driver",
         alternatives=(),
     ),
     Choice(
