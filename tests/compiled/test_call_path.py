@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.compiled.compiled_module import CompiledModule
+from golow.levels.called import processor
 from golow.levels.called.outputs import Outputs
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.level import probe
@@ -80,3 +81,16 @@ def test_a_call_has_its_number_of_threads_after_others_were_set(module: nn.Modul
     set_threads(2)
     one(X)
     assert openmp().omp_get_max_threads() == 1
+
+
+def test_calls_read_and_write_the_callers_memory_without_a_compiler(
+    module: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "find_compiler", lambda: None)
+    f, y = compiled(module, X, batch=[2, 4]), torch.empty(4, 5)
+    set_threads(2)
+    kept = [(f(X[:rows] * k), X[:rows] * k) for k in range(2) for rows in (2, 3, 4)]
+    assert openmp().omp_get_max_threads() == 1
+    assert f(X * 3, out=y) is y
+    for found, given in (*kept, (y, X * 3)):
+        assert close(found, module(given))

@@ -39,6 +39,7 @@ class Turns:
     whatever streams they are."""
 
     def __init__(self) -> None:
+        self._last: object = None  # owner of the launch that was recorded last
         flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._event = checked(driver.cuEventCreate(flag), "cuEventCreate")
         self._event_at = ctypes.c_void_p(int(self._event))
@@ -47,18 +48,22 @@ class Turns:
     def taken(self, stream: int) -> Iterator[None]:
         """Let what is enqueued within the block wait for the launch before, and the next one for
         it."""
-        at = ctypes.c_void_p(stream)
-        self.begin(at)
+        at, owner = ctypes.c_void_p(stream), object()
+        self.begin(at, owner)
         yield
-        self.end(at)
+        self.end(at, owner)
 
-    def begin(self, stream: ctypes.c_void_p) -> None:
-        """Let the stream wait for the launch before."""
-        _require(_wait(stream, self._event_at, 0), "cuStreamWaitEvent")
+    def begin(self, stream: ctypes.c_void_p, owner: object) -> None:
+        """Let the stream wait for the launch before, unless it had the same owner: the driver
+        orders launches of one graph."""
+        if owner is not self._last:
+            _require(_wait(stream, self._event_at, 0), "cuStreamWaitEvent")
+        self._last = None  # until this one is recorded
 
-    def end(self, stream: ctypes.c_void_p) -> None:
+    def end(self, stream: ctypes.c_void_p, owner: object) -> None:
         """Let the next launch wait for this one."""
         _require(_record(self._event_at, stream), "cuEventRecord")
+        self._last = owner
 
     def __del__(self) -> None:
         if (event := getattr(self, "_event", None)) is not None:
@@ -81,7 +86,7 @@ class PointedGraph:
         places: Sequence[Region],
         turns: Turns | None = None,
     ) -> None:
-        self._gpu, self._turns = gpu, turns
+        self._gpu, self._turns, self._owner = gpu, turns, object()
         self._recorded = gpu.record_graph(enqueue)
         self._launched = gpu.instantiate(self._recorded)
         self._executable = ctypes.c_void_p(int(self._launched))
@@ -116,11 +121,11 @@ class PointedGraph:
                     _require(status, "cuGraphExecKernelNodeSetParams")
             self._addresses = list(addresses)
         if self._turns is not None:
-            self._turns.begin(self._stream_at)
+            self._turns.begin(self._stream_at, self._owner)
         if status := _launch(self._executable, self._stream_at):
             _require(status, "cuGraphLaunch")
         if self._turns is not None:
-            self._turns.end(self._stream_at)
+            self._turns.end(self._stream_at, self._owner)
 
     def _add_to(self, stream: int, addresses: Sequence[int]) -> None:
         """Add it to the graph that the stream is captured into, after what is there."""
