@@ -46,7 +46,6 @@ def test_a_call_runs_few_functions_of_python(f: CompiledModule) -> None:
         "Context.__call__",
         "ExactInputs.__call__",
         "Outputs.new",
-        "RunningPlan.__call__",
         "Iterations.run",
     ]
 

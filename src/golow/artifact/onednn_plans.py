@@ -148,7 +148,7 @@ class _Room:
 
     def __init__(self, plans: Mapping[Size, CalledPlan], threads: int) -> None:
         arena = Region(max(plan.plan.sizes["arena"] for plan in plans.values()))
-        self._running = {size: plan.running(arena, threads) for size, plan in plans.items()}
+        self._running = {size: plan.running(arena, threads).run for size, plan in plans.items()}
         self._arrays = HostArrays()
 
     def arrays(self, given: Sequence[Any]) -> HostArrays:

@@ -135,18 +135,18 @@ class Processor:
 
     def running(self, plan: CalledPlan, arena: Region) -> Run:
         """The plan over a memory for iterations; each call has the threads of this target."""
-        return plan.running(arena, self.threads).__call__
+        return plan.running(arena, self.threads).run
 
     def step_seconds(
         self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> dict[int, float]:
         """The medians of some iterations, over a separate memory."""
         self.building()
-        run = plan.running(self.arena(plan.plan.sizes["arena"], 1), self.threads)
-        run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])
+        running = plan.running(self.arena(plan.plan.sizes["arena"], 1), self.threads)
+        running.run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])
         taken: dict[int, list[int]] = defaultdict(list)
         end = time.perf_counter() + SECONDS
         while not taken or time.perf_counter() < end:
-            for position, nanoseconds in run.timed():
+            for position, nanoseconds in running.run_timed():
                 taken[position].append(nanoseconds)
         return {position: median(each) / 1e9 for position, each in taken.items()}

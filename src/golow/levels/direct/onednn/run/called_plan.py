@@ -5,7 +5,7 @@ Nothing here imports a framework: inputs and outputs are addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -110,9 +110,9 @@ class CalledPlan:
         """Take other weights, in the memory of the present ones. No call may run meanwhile."""
         self._weights.load(read)
 
-    def running(self, arena: Region, threads: int) -> RunningPlan:
-        """The plan over an arena, which must be as large as `plan` states, and these weights.
-        threads: of each call."""
+    def running(self, arena: Region, threads: int) -> Iterations:
+        """The plan over an arena, which must be as large as `plan` states, and these weights; the
+        others of an iteration are outputs. threads: of each iteration."""
         outputs = outputs_of(self._built)
         given = {tensor.buffer for tensor in outputs if is_written_in_place(self._built, tensor)}
         execution = Execution(
@@ -124,7 +124,13 @@ class CalledPlan:
             weights=self._weights,
             given=given,
         )
-        return RunningPlan(execution, outputs, given, threads)
+        written = [tensor if tensor.buffer in given else None for tensor in outputs]
+        copies = [
+            (k, execution.copying(tensor))
+            for k, tensor in enumerate(outputs)
+            if tensor.buffer not in given
+        ]
+        return Iterations(execution, inputs_of(self._built), written, threads, copies)
 
     def kernels(self) -> dict[str, tuple[str, Path]]:
         """Return the compiled libraries that the plan loads, by the digests of their sources: each
@@ -171,38 +177,6 @@ def _build(
 def _as_stored(graph: Graph, workshop: Workshop | None) -> Callable[[int], int]:
     layers = tuning.linear_layers(arranged(graph, workshop is not None))
     return lambda position: AS_STORED if position in layers else ANY
-
-
-class RunningPlan:
-    """A plan over one arena. One call may run at a time.
-
-    outputs: in their order. given: buffers of those that are written where the caller wants them;
-    others are copied there. threads: of each call.
-    """
-
-    def __init__(
-        self,
-        execution: Execution,
-        outputs: Sequence[Tensor],
-        given: Collection[int],
-        threads: int,
-    ) -> None:
-        inputs = inputs_of(execution.built)
-        written = (tensor if tensor.buffer in given else None for tensor in outputs)
-        self._inputs = len(inputs)
-        self._run = Iterations(execution, [*inputs, *written], threads).run
-        self.timed = execution.run_timed
-        self._copies = [
-            (k, execution.copying(tensor))
-            for k, tensor in enumerate(outputs)
-            if tensor.buffer not in given
-        ]
-
-    def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Run on inputs at these addresses, and write the outputs to those."""
-        self._run(*inputs[: self._inputs], *outputs)
-        for k, copy in self._copies:
-            copy(outputs[k])
 
 
 def is_written_in_place(built: Built, tensor: Tensor) -> bool:

@@ -171,9 +171,9 @@ class Execution:
 
     def copying_in(
         self, tensors: Sequence[Tensor | None]
-    ) -> Callable[[Sequence[int]], None] | None:
-        """Return what copies those inputs that steps of NumPy's read, from their
-        addresses; None if there are none. Each iteration needs it: their content may be another at
+    ) -> Callable[[ctypes.Array[ctypes.c_long]], None] | None:
+        """Return what copies those inputs that steps of NumPy's read, from the addresses of the
+        tensors; None if there are none. Each iteration needs it: their content may be another at
         the same address."""
         copied = [
             (place, self._inputs[tensor.buffer].address, tensor.bytes)
@@ -181,7 +181,7 @@ class Execution:
             if tensor is not None and tensor.buffer in self._inputs
         ]
 
-        def copy(addresses: Sequence[int]) -> None:
+        def copy(addresses: ctypes.Array[ctypes.c_long]) -> None:
             for place, target, size in copied:
                 ctypes.memmove(target, addresses[place], size)
 

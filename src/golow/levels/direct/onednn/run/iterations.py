@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_long, c_void_p
 from functools import partial
 from struct import Struct
@@ -17,14 +17,21 @@ from golow.levels.direct.onednn.steps.built_plan import Tensor
 class Iterations:
     """Iterations of an execution. One may run at a time.
 
-    tensors: inputs, and outputs that are the caller's memory; an iteration gets an address for
-    each, in this order. None stands for an address that is not used. Arrays there are row-major and
-    stay until the iteration is over. threads: that iterations use; None leaves their number.
+    inputs, others: tensors in the caller's memory; others are outputs, or targets in training. None
+    stands for one whose address is not used. Arrays there are row-major and stay until the
+    iteration is over. threads: that iterations use; None leaves their number. copies: outputs that
+    are copied to the caller's memory, by their places among the others, with what does so.
     """
 
     def __init__(
-        self, execution: Execution, tensors: Sequence[Tensor | None], threads: int | None = None
+        self,
+        execution: Execution,
+        inputs: Sequence[Tensor | None],
+        others: Sequence[Tensor | None],
+        threads: int | None = None,
+        copies: Sequence[tuple[int, Callable[[int], object]]] = (),
     ) -> None:
+        tensors = [*inputs, *others]
         addresses = (c_long * len(tensors))()
         start = Start(
             addresses,
@@ -33,32 +40,35 @@ class Iterations:
             None if threads is None else openmp().omp_set_num_threads,
             threads or 0,
         )
+        self._inputs, self._others = len(inputs), len(others)
         self._write = partial(Struct(f"{len(tensors)}l").pack_into, addresses, 0)
-        self._copy_in = execution.copying_in(tensors)
-        self._begin = partial(_begin, start)
+        copy_in = execution.copying_in(tensors)
+        before: list[Call] = [] if copy_in is None else [partial(copy_in, addresses)]
+        self._prepare: list[Call] = [*before, partial(_begin, start)]
         self._calls: list[Call] = (
-            [self._begin, *(bound.call for bound in execution.bound)]
+            [*self._prepare, *(bound.call for bound in execution.bound)]
             if execution.player is None
-            else joined_at(start, execution.bound, execution.player)
+            else [*before, *joined_at(start, execution.bound, execution.player)]
         )
+        self._copies = copies
+        self.run_timed = execution.run_timed
         self._kept = execution  # its memory
 
-    def run(self, *addresses: int) -> None:
-        """Run an iteration on memory at these addresses. Raises `OneDnnError` if a primitive
-        fails."""
-        self._write(*addresses)
-        if self._copy_in is not None:
-            self._copy_in(addresses)
+    def run(self, inputs: Sequence[int], others: Sequence[int]) -> None:
+        """Run an iteration on memory at these addresses, of which those after the last one that is
+        used are left out. Raises `OneDnnError` if a primitive fails."""
+        self._write(*inputs[: self._inputs], *others[: self._others])
         for call in self._calls:
             if status := call():
                 raise OneDnnError("dnnl_primitive_execute", status)
+        for place, copy in self._copies:
+            copy(others[place])
 
-    def prepare(self, *addresses: int) -> None:
+    def prepare(self, inputs: Sequence[int], others: Sequence[int]) -> None:
         """Let an iteration that is run step by step use memory at these addresses."""
-        self._write(*addresses)
-        if self._copy_in is not None:
-            self._copy_in(addresses)
-        self._begin()
+        self._write(*inputs[: self._inputs], *others[: self._others])
+        for call in self._prepare:
+            call()
 
 
 def _begin(start: Start) -> None:

@@ -124,15 +124,15 @@ class TrainingPlan:
 
     def __init__(self, execution: Execution) -> None:
         built = execution.built
-        tensors = [*_read(built, "input"), *_read(built, "target")]
         self.plan: Plan = built.plan
         self.loss_address = execution.address(built.outputs["loss", "loss"][0])
-        self._inputs, self._targets = (len(_read(built, kind)) for kind in ("input", "target"))
-        self._execution, self._iterations = execution, Iterations(execution, tensors)
+        self._execution = execution
+        given = _read(built, "input"), _read(built, "target")
+        self._iterations = Iterations(execution, *given)
 
     def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
         """Run the step on a batch at these addresses."""
-        self._iterations.run(*inputs[: self._inputs], *targets[: self._targets])
+        self._iterations.run(inputs, targets)
 
     def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
         """Run the same; return loss, outputs and gradients. Each is copied right after its step,
@@ -147,7 +147,7 @@ class TrainingPlan:
             for key in at_step.get(position, ()):
                 found[key] = self._execution.read(outputs[key][0])
 
-        self._iterations.prepare(*inputs[: self._inputs], *targets[: self._targets])
+        self._iterations.prepare(inputs, targets)
         self._execution.run_watched(see)
         see(-1)
         return clipped(found)
