@@ -74,22 +74,32 @@ def test_new_memory_is_row_major(shape: tuple[int, ...], dtype: torch.dtype) -> 
     assert outputs.whole([made]) is made
 
 
-def test_a_call_has_its_number_of_threads_after_others_were_set(module: nn.Module) -> None:
-    one = compiled(module, X)
-    one(X)
-    set_threads(2)
-    one(X)
-    assert openmp().omp_get_max_threads() == 1
+class Mixed(nn.Module):
+    """Steps of NumPy's read an input and write an output; other steps do both in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.linear(x.sin()), x.flip(1) + y, y.sort().values
 
 
-def test_calls_read_and_write_the_callers_memory_without_a_compiler(
-    module: nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processor, "find_compiler", lambda: None)
-    f, y = compiled(module, X, batch=[2, 4]), torch.empty(4, 5)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_calls_use_the_callers_memory(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever runs the steps: results are of each call's inputs, and belong to it."""
+    if not compiles:
+        monkeypatch.setattr(processor, "find_compiler", lambda: None)
+    torch.manual_seed(0)
+    mixed, x, y = Mixed().eval(), torch.randn(4, 6), torch.randn(4, 6)
+    f = compiled(mixed, (x, y))
     set_threads(2)
-    kept = [(f(X[:rows] * k), X[:rows] * k) for k in range(2) for rows in (2, 3, 4)]
+    out = tuple(torch.empty_like(item) for item in mixed(x, y))
+    given = [(x * k, y - k) for k in range(3)]
+    found = [f(*pair) for pair in given]
+    assert f(x, y, out=out) is out
     assert openmp().omp_get_max_threads() == 1
-    assert f(X * 3, out=y) is y
-    for found, given in (*kept, (y, X * 3)):
-        assert close(found, module(given))
+    for outputs, pair in (*zip(found, given, strict=True), (out, (x, y))):
+        assert all(map(close, outputs, mixed(*pair)))
+    x.fill_(0.5)
+    assert all(map(close, f(x, y), mixed(x, y))), "the same memory with other content"
