@@ -10,6 +10,8 @@ import chainer.functions as F
 import numpy as np
 from graph_program import GraphExecution, Transposed, serve
 
+BLOCK = 1 << 18  # elements: a few arrays of them fit into the cache
+
 
 class Chainer(GraphExecution):
     """Its parameters are `chainer.Parameter`, all else NumPy's arrays and `chainer.Variable`."""
@@ -34,11 +36,20 @@ class Chainer(GraphExecution):
     def start_draws(self) -> None:
         np.random.seed(self.workload.seed % 2**31)
 
-    def gradient(self, parameter: Any) -> Any:
-        return parameter.grad
-
-    def values(self, parameter: Any) -> Any:
-        return parameter.array
+    def _step(self, name: str) -> None:
+        """Change a weight block by block. Intermediate results of a whole weight would be memory
+        that the system clears in every step, which may take longer than the step."""
+        parameter = self.state["parameter"][name]
+        self.found["gradient", name] = parameter.grad  # the next step makes another
+        arrays = {kind: self.state[kind][name].reshape(-1) for kind in self._kept()}
+        arrays["parameter"], gradient = parameter.array.reshape(-1), parameter.grad.reshape(-1)
+        for start in range(0, gradient.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            kept = {kind: arrays[kind][part] for kind in self._kept()}
+            now = arrays["parameter"][part]
+            steps = self.state["steps"]
+            for kind, value in self._update(kept, now, gradient[part], self.rate, steps).items():
+                arrays[kind][part] = value
 
     def differentiated(self, forward: Callable[[], Any]) -> Any:
         for parameter in self.state["parameter"].values():

@@ -50,10 +50,16 @@ class Between(nn.Module):
         return self.last(self.function(self.first(x)))
 
 
+def complex_logarithm(x: Tensor) -> Tensor:
+    z = torch.view_as_complex(x.unflatten(-1, (3, 2)))
+    return torch.view_as_real((z * z + 1).log() * z).flatten(-2)
+
+
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "all run it": lambda x: torch.sigmoid(x) * x,
     "not implemented": torch.lgamma,
     "unfolds into what is not implemented": lambda x: torch.mvlgamma(x.abs() + 3, 2),
+    "an unknown function of complex numbers": complex_logarithm,
     "another type": lambda x: (x.double() * 2).float() * 3,
     "two reasons for one call": lambda x: x.softmax(1, dtype=torch.float64).float(),
 }
@@ -89,6 +95,17 @@ def test_the_answer_leads_back_to_the_call_and_its_layer() -> None:
     assert not result.lacks("libtorch")
     with pytest.raises(KeyError):
         result.lacks("caffe")
+
+
+def test_of_complex_numbers_only_what_cannot_run_is_refused() -> None:
+    """Where a level has none, it says so of every call."""
+    rows = asked(FUNCTIONS["an unknown function of complex numbers"]).rows
+    for level in ("onednn", "cudnn"):
+        [row] = [row for row in rows if level in row.refused]
+        [refusal] = row.reasons_of(level)
+        assert refusal.reason == "aten.log.default on complex numbers"
+    said = {refusal.reason for row in rows for refusal in row.reasons_of("jax")}
+    assert said == {"complex numbers are not supported"}
 
 
 def test_some_calls_of_an_operator_may_run() -> None:

@@ -177,6 +177,17 @@ def test_a_name_that_is_not_here_is_not_downloaded() -> None:
     assert "--download" in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("FOLDER/bert.json:BertForMaskedLN", "BertForMaskedLM"), ("gpt22", "hf:gpt2")],
+)
+def test_a_name_of_transformers_may_be_meant(folder: Path, name: str, meant: str) -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(GolowError) as refused:
+        prepare(Request(f"hf:{name.replace('FOLDER', str(folder))}", pretrained=False))
+    assert refused.value.hint.startswith(f"did you mean {meant}")
+
+
 def test_a_configuration_has_no_weights(folder: Path) -> None:
     with pytest.raises(GolowError, match="a configuration without weights"):
         prepare(Request(f"hf:{folder}/bert.json"))

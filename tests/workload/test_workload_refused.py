@@ -55,8 +55,11 @@ def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("Nett", "has no 'Nett'", "modules defined there: Net, Versioned, Needy"),
-        ("", "has no ''", "modules defined there: Net, Versioned, Needy"),
+        ("Nett", "has no 'Nett'", "mynet.py:Net? it has Net, "),
+        ("NET", "has no 'NET'", "mynet.py:Net? it has Net, "),
+        ("bild", "has no 'bild'", "mynet.py:build? it has build, build_nothing, "),
+        ("xyzzy", "has no 'xyzzy'", "it has "),
+        ("", "has no ''", "it has Net, Versioned, Needy, Broken, "),
         ("Needy", "missing 1 required positional argument: 'classes'", "without arguments"),
         ("Broken", "no weights at /data/weights", "without arguments"),
         ("number", "'int' object is not callable", "without arguments"),
@@ -71,6 +74,21 @@ def test_what_the_file_names_is_no_model(file: Path, name: str, message: str, hi
     assert message in refused.message
     assert hint in refused.hint
     assert_shows_only_the_users_code(refused)
+
+
+def test_a_package_may_collect_models_of_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mypackage"
+    package.mkdir()
+    (package / "nets.py").write_text(FILE)
+    (package / "__init__.py").write_text("from .nets import Net, build\n")
+    monkeypatch.chdir(tmp_path)
+    refused = refusal("mypackage:Nett", input_shape=(16,))
+    assert refused.message == "mypackage has no 'Nett'"
+    assert refused.hint == "did you mean mypackage:Net? it has Net, build."
+    refused = refusal("mypackage/nets.py:Nett", input_shape=(16,))
+    assert refused.hint.startswith("did you mean mypackage/nets.py:Net? it has Net, ")
 
 
 def assert_shows_only_the_users_code(refused: GolowError) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.check.answering import not_answering
+from golow.check.answering import notes_of_outputs
 from golow.check.gentle_rate import gentle_rate
 from golow.check.left_state import Steps, judge_left
 from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
@@ -95,7 +95,7 @@ class Standard:
             reference = self._establish(double, rounded, BATCHES)
         self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
         infer = bundle.workload.mode == "infer"
-        self._not_answering = not_answering(bundle, reference) if infer else ""
+        self._of_outputs = tuple(notes_of_outputs(bundle, reference)) if infer else ()
         self._power = self._measured_power(reference)
 
     @property
@@ -119,8 +119,7 @@ class Standard:
                 f"judged"
             )
         notes += self._unseen(self._references[BATCHES])
-        if self._not_answering:
-            notes.append(self._not_answering)
+        notes += self._of_outputs
         if self._power is not None and self._power.weak:
             notes.append(weakness(self._power, self._bundle.workload.mode))
         if self._bundle.workload.random_layers:
@@ -219,7 +218,7 @@ class Standard:
             found = check(reference, file)
         finally:
             file.unlink(missing_ok=True)
-        if not may_be_rounding(found) and not reference.cancels:
+        if not (may_be_rounding(found) or (reference.cancels and found.tensors)):
             return Judgement(found, [])
         wider = self._wider(batches)
         notes = [f"also judged by {DRAWS} perturbed references: {n}" for n in self._unseen(wider)]

@@ -22,7 +22,8 @@ where
 
 e, p and d are at least the share of the tensor that is typical of its step and kind, since a single
 tensor can be lucky. A `Rounding` holds the constants. Integers must be equal. A tensor that is
-missing, has another shape or is not finite fails.
+missing, has another shape or is not finite fails. An output may be infinite where eager's is: there
+a level must have that infinity, and the errors are those of the other elements.
 
 Eager is judged by the same rule, with p in place of e, so that its limit owes nothing to it; where
 a tensor is mostly rounding, that limit is a hundred times as wide. If eager does not pass, no
@@ -54,10 +55,18 @@ from typing import NamedTuple
 
 import msgspec
 from safetensors import SafetensorError
-from torch import Tensor
 
 from golow.check.rounding import FLOAT32, Rounding
-from golow.check.tensor_files import Pair, Part, error_of, pairs, rms, terms
+from golow.check.tensor_files import (
+    Pair,
+    Part,
+    error_of,
+    pairs,
+    same_infinities,
+    size_of,
+    terms,
+    unlike,
+)
 from golow.levels.torch.gradient_terms import CANCELLED, SUMMATION
 from golow.records.comparison import Check, TensorError
 
@@ -122,7 +131,7 @@ class Reference:
             elif not pair.exact:
                 self._eager_errors[pair.name] = error
             if not pair.exact:
-                self._sizes[pair.name] = (pair.wanted.numel(), rms(pair.wanted))
+                self._sizes[pair.name] = size_of(pair)
         self._precision: Mapping[str, float] = self._eager_errors
         self._others: Mapping[str, float] = {}
         self.expected = self._expected({}, {})
@@ -279,12 +288,10 @@ def check(reference: Reference, file: Path, part: Part | None = None) -> Check:
     tensors: list[TensorError] = []
     try:
         for pair in pairs(reference.file, file, part):
-            if pair.found is None:
-                return Check(verdict="differs", reason=f"{pair.name} is missing")
-            if pair.found.shape != pair.wanted.shape:
-                shapes = f"{tuple(pair.found.shape)}, not {tuple(pair.wanted.shape)}"
-                return Check(verdict="differs", reason=f"{pair.name} has the shape {shapes}")
-            tensors.append(_judge(pair, pair.found, reference))
+            distance, reason = error_of(pair), unlike(pair)
+            if distance is None or reason:
+                return Check(verdict="differs", reason=reason)
+            tensors.append(_judge(pair, distance, reference))
     except (SafetensorError, OSError) as error:
         return Check(verdict="failed", reason=f"its outputs cannot be read: {error}")
     return _verdict(tensors)
@@ -321,15 +328,16 @@ def confirm(first: Check, second: Check) -> Check:
     )
 
 
-def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
-    expected = reference.expected.get(pair.name)
+def _judge(pair: Pair, error: float, reference: Reference) -> TensorError:
+    expected, infinite = reference.expected.get(pair.name), same_infinities(pair)
     item = TensorError(
         name=pair.name,
         elements=pair.wanted.numel(),
-        scale=expected.scale if expected else rms(pair.wanted),
-        error=rms(found - pair.wanted),
+        scale=expected.scale if expected else size_of(pair)[1],
+        error=error,
         eager_error=expected.eager_error if expected else 0.0,
         zero_scale=expected.zero_scale if expected else 0.0,
+        infinite=0 if infinite is None else int(infinite.sum()),
         limit=0.0,
         passed=False,
     )

@@ -58,10 +58,50 @@ def terms(reference: Path) -> Iterator[tuple[str, float]]:
 
 
 def error_of(pair: Pair) -> float | None:
-    """Root mean square error; None if the other tensor is missing or has another shape."""
+    """Root mean square error, without the elements at which both have the same infinity; None if
+    the other tensor is missing or has another shape."""
     if pair.found is None or pair.found.shape != pair.wanted.shape:
         return None
-    return rms(pair.found - pair.wanted)
+    return rms(_without(same_infinities(pair), pair.found - pair.wanted))
+
+
+def size_of(pair: Pair) -> tuple[int, float]:
+    """Number and root mean square of the elements whose errors count."""
+    counted = _without(same_infinities(pair), pair.wanted)
+    return counted.numel(), rms(counted)
+
+
+def same_infinities(pair: Pair) -> Tensor | None:
+    """Where both have the same infinity, as masked logits do; None if nowhere. Only outputs may: a
+    loss, a gradient or a state that is infinite is wrong at every level."""
+    alike = pair.found is not None and pair.found.shape == pair.wanted.shape
+    if not alike or "/output/" not in pair.name:
+        return None
+    same = pair.wanted.isinf() & (pair.wanted == pair.found)
+    return same if bool(same.any()) else None
+
+
+def unlike(pair: Pair) -> str:
+    """Why the other tensor cannot be compared number by number: it is missing, has another shape,
+    or other infinities than a reference that has some; empty if it can."""
+    if pair.found is None:
+        return f"{pair.name} is missing"
+    if pair.found.shape != pair.wanted.shape:
+        shapes = f"{tuple(pair.found.shape)}, not {tuple(pair.wanted.shape)}"
+        return f"{pair.name} has the shape {shapes}"
+    infinite = pair.wanted.isinf()
+    if not bool(infinite.any()):
+        return ""
+    other = ((infinite | pair.found.isinf()) & (pair.found != pair.wanted)).nonzero()
+    if not len(other):
+        return ""
+    place = tuple(other[0].tolist())
+    values = f"{float(pair.found[place]):g}, not {float(pair.wanted[place]):g}"
+    return f"{pair.name} is {values}, at element {list(place)}"
+
+
+def _without(places: Tensor | None, values: Tensor) -> Tensor:
+    return values if places is None else values[~places]
 
 
 def rms(tensor: Tensor) -> float:

@@ -257,7 +257,7 @@ class Limit(NamedTuple):
             _, kind, position = tensor.name.split("/", 2)
             if kind == "output":
                 found = [
-                    value**2 * tensor.elements
+                    value**2 * (tensor.elements - tensor.infinite)
                     for value in (tensor.limit, tensor.scale, tensor.eager_error)
                 ]
                 before = largest.get(position, (0.0,) * len(found))

@@ -35,7 +35,8 @@ class TensorError(Record, frozen=True, kw_only=True):
 
     Errors are root mean squares over the tensor's elements, in the tensor's own unit. zero_scale:
     if the exact value is zero, the size of what cancels there, so that the error has a size to be
-    compared with; else 0.
+    compared with; else 0. infinite: at how many elements an output has the same infinity as the
+    reference; they have no error.
     """
 
     name: str
@@ -46,6 +47,7 @@ class TensorError(Record, frozen=True, kw_only=True):
     limit: float
     passed: bool
     zero_scale: float = 0.0
+    infinite: int = 0
 
 
 class Located(Record, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ ones):
     ``Block.throttled``, ``Conditions.device``, ``Conditions.cache``,
     ``Conditions.throttled_share`` and ``Run.device``. For the proof of timed iterations:
     ``Block.wall_ns``. For the audit of choices: ``Run.choices``. For draws that are given:
-    ``Workload.draws``. For tensors that are zero: ``TensorError.zero_scale``. For optimizers:
+    ``Workload.draws``. For tensors that are zero: ``TensorError.zero_scale``; with infinities:
+    ``TensorError.infinite``. For optimizers:
     the fields of ``Optimizer`` beyond its first three. For losses of the user's own:
     ``Workload.loss_sha256``. For models that work on copies: ``Workload.changed_inputs``,
     ``Workload.assigned_buffers``, ``Workload.takes_gradients``. For quantised networks:

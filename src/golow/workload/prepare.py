@@ -27,7 +27,7 @@ from golow.workload.known_causes import (
     require_tensors,
     require_trainable,
 )
-from golow.workload.losses import resolve_loss
+from golow.workload.losses import named_loss, resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
 from golow.workload.quantization.quantized_weights import with_quantized_layers
@@ -45,7 +45,11 @@ from golow.workload.targets import fit_targets
 from golow.workload.trial import give_back_memory, require_device
 from golow.workload.trying_out import try_out
 from golow.workload.variances import measure_variances
+from golow.workload.varying_sizes import require_fixed_sizes
 from golow.workload.weights import are_random, fresh_module
+
+PUBLISHED = ("zoo", "huggingface", "timm")
+"""Sources of models whose outputs are known to have fixed sizes."""
 
 
 class Prepared(NamedTuple):
@@ -90,6 +94,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
 
     with on_device or nullcontext():
         tried = try_out(module, made, _name_of(source), request, loss, with_targets)
+        if source.kind not in PUBLISHED and _needs_fixed_sizes(request, loss_name):
+            require_fixed_sizes(module, tried, _name_of(source), request.device)
         give_back_memory(request.device)  # the levels need what the tries took
     changes, draws = tried.changes, tried.draws
     # The other batches come later: what does not fit on the device must not fill the host first.
@@ -233,6 +239,13 @@ def _require_sense(request: Request) -> None:
         raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
     require_optimizer(request.optimizer)
     require_device(request.device, request.precision, request.ranks)
+
+
+def _needs_fixed_sizes(request: Request, loss: str) -> bool:
+    """True unless it is a training step whose targets golow does not make: of its results only the
+    loss has one size."""
+    makes_targets = request.targets is None and named_loss(loss) is not None
+    return request.mode == "infer" or makes_targets
 
 
 def _type(tensor: Tensor) -> TensorType:

@@ -28,6 +28,7 @@ from golow.storage.files import read_text, read_whole, require_file
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.hub import huggingface, timm_models
 from golow.workload.keywords import accept_keywords
+from golow.workload.names_in_code import no_such_name
 from golow.workload.pickled_module import read_pickled
 from golow.workload.program import load_program
 from golow.workload.quantization.foreign.adopted import adopted
@@ -195,13 +196,7 @@ def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
     with users_code(f"{source.name} does not give {source.attribute!r}"):
         found = getattr(module, source.attribute, None)
     if found is None:
-        names = [
-            n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)
-        ]
-        raise GolowError(
-            f"{source.name} has no {source.attribute!r}",
-            f"modules defined there: {', '.join(names) or 'none'}.",
-        )
+        raise no_such_name(module, source)
     if not isinstance(found, nn.Module):
         hint = "golow calls it without arguments; write a function that passes them."
         with users_code(f"{source.attribute}() failed", hint):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from golow.lower.aten.complex_definitions import COMPLEX, FROM_PARTS, TO_PAIRS
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import Operator, modules_in, record_of
 from golow.lower.ir.rewriting import changed_inputs
@@ -66,13 +67,19 @@ def implementations(package: ModuleType) -> dict[str, Implementation]:
 
 
 def refusals(
-    level: str, graph: Graph, known: Mapping[str, Implementation], dtypes: Collection[str]
+    level: str,
+    graph: Graph,
+    known: Mapping[str, Implementation],
+    dtypes: Collection[str],
+    *,
+    pairs: bool = True,
 ) -> Iterator[Unsupported]:
     """Yield every node of the graph that the level cannot run, with the reason, in graph order,
     every buffer that the graph changes though no state of the level holds it, and that there is
     nothing to run.
 
-    dtypes: those that the level supports for values.
+    dtypes: those that the level supports for values. pairs: whether it computes with complex
+    numbers, as pairs of real ones.
     """
     values = graph.values()
     for item in graph.outputs:
@@ -84,7 +91,12 @@ def refusals(
         yield Unsupported(level, "the model computes nothing: its outputs are its inputs")
     changes = changed_inputs(graph)
     for position, node in enumerate(graph.nodes):
-        reason = _reason(Question(graph, node, values), known, dtypes)
+        question = Question(graph, node, values)
+        numbers = _complex_type(question)
+        if numbers:
+            reason = _reason_of_complex(node, numbers, pairs)
+        else:
+            reason = _reason(question, known, dtypes)
         if position in changes:
             state = changes[position]
             reason = f"{node.op} changes the {state.kind} {state.target} in each iteration"
@@ -106,6 +118,21 @@ def require_supported(
         raise refusal
 
 
+def _complex_type(question: Question) -> str:
+    """The type of complex numbers that a node reads or makes; empty if there are none."""
+    types = (question.values[name].dtype for name in _names(question.node))
+    return next((item for item in types if item.startswith("complex")), "")
+
+
+def _reason_of_complex(node: Node, numbers: str, pairs: bool) -> str:
+    """Empty for a conversion around another node, which has the reason."""
+    if not pairs:
+        return "complex numbers are not supported"
+    if numbers != COMPLEX:
+        return f"{numbers}, while it computes with {COMPLEX}"
+    return "" if node.op in (FROM_PARTS, TO_PAIRS) else f"{node.op} on complex numbers"
+
+
 def _reason(
     question: Question, known: Mapping[str, Implementation], dtypes: Collection[str]
 ) -> str:
@@ -113,8 +140,13 @@ def _reason(
     implementation, arguments = known.get(node.op), record_of(node)
     if implementation is None or arguments is None:
         return f"{node.op} is not implemented"
-    names = [*node.references(), *(value.name for value in node.outputs if value is not None)]
-    for name in names:
+    for name in _names(node):
         if question.values[name].dtype not in dtypes:
             return f"{node.op} on {question.values[name].dtype}"
     return implementation.refuse(arguments, question)
+
+
+def _names(node: Node) -> Iterator[str]:
+    """Values that a node reads and makes."""
+    yield from node.references()
+    yield from (value.name for value in node.outputs if value is not None)

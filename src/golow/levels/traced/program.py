@@ -106,17 +106,18 @@ class SourceProgram(PlanProgram):
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
-        """Write marks into the arrays of a batch, which then goes to the device again."""
+        """Write marks into the arrays of a batch, whose marked input then goes to the device again:
+        what an iteration has around it, golow's clock allows little time for."""
         inputs = [_inputs(batch) for batch in self._arrays]
         with marked_arrays(inputs, marks, lambda: self._position) as write:
 
             def written(start: int) -> None:
                 write(start)
-                self._put_again(self._position % len(self._arrays))
+                self._put_again(self._position % len(self._arrays), marks.input)
 
             yield written
         for index in range(len(self._arrays)):
-            self._put_again(index)
+            self._put_again(index, marks.input)
 
     def collect(self, key: Key, count: int) -> Collector:
         """Return what reads this result after each run."""
@@ -146,8 +147,10 @@ class SourceProgram(PlanProgram):
             execution.load(read)
         return execution
 
-    def _put_again(self, index: int) -> None:
-        self._batches[index] = self.execution.put_batch(self._arrays[index])
+    def _put_again(self, index: int, place: int) -> None:
+        key = ("input", str(place))
+        again = self.execution.put_batch({key: self._arrays[index][key]})
+        self._batches[index] = {**self._batches[index], **again}
 
 
 class Collector:

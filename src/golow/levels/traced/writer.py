@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from golow.levels.direct.implementation import Implementation, refusals, require_supported
+from golow.levels.direct.implementation import Implementation, refusals
 from golow.levels.direct.weight_arithmetic import ARITHMETIC
 from golow.levels.traced.dialect import Dialect
 from golow.levels.traced.layouts import CHANNELS_LAST, CHANNELS_SECOND, FILTER
@@ -54,8 +54,9 @@ def derived_nodes(graph: Graph) -> list[Node]:
 def refused_nodes(
     graph: Graph, dialect: Dialect, operators: Mapping[str, Implementation]
 ) -> Iterator[Unsupported]:
-    """Yield every node that the level cannot run."""
-    return refusals(dialect.level, _without_derived(graph), operators, dialect.dtypes)
+    """Yield every node that the level cannot run; it has no complex numbers."""
+    plain = _without_derived(graph)
+    return refusals(dialect.level, plain, operators, dialect.dtypes, pairs=False)
 
 
 class Writer:
@@ -95,8 +96,8 @@ class Writer:
         """Return the source. header: what it imports. step: the training step around ``forward``.
         definitions: of what operators call. Raises `Unsupported` for the first node that the level
         cannot run."""
-        given = _without_derived(self.graph)
-        require_supported(self.dialect.level, given, self.operators, self.dialect.dtypes)
+        for refusal in refused_nodes(self.graph, self.dialect, self.operators):
+            raise refusal
         body = self._body()
         mode = "a training step" if workload.mode == "train" else "inference"
         title = f'"""{workload.model}, {mode}, written by golow from the captured graph."""\n\n'

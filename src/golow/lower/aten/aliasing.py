@@ -184,7 +184,7 @@ PARTS: dict[str, Rule] = {
     "aten.unsafe_split.Tensor": _part,
     "aten.unsafe_split_with_sizes.default": _part,
 }
-# Views of all elements in another order: the operation that undoes it.
+# Views of all elements in another order or form: the operation that undoes it.
 REORDERED: dict[str, Rule] = {
     "aten.permute.default": _permuted,
     "aten.movedim.int": _moved,
@@ -195,6 +195,8 @@ REORDERED: dict[str, Rule] = {
     "aten.transpose.int": _turned_back,
     "aten.swapaxes.default": _turned_back,
     "aten.swapdims.default": _turned_back,
+    "aten.view_as_complex.default": _same_arguments("aten.view_as_real.default"),
+    "aten.view_as_real.default": _same_arguments("aten.view_as_complex.default"),
 }
 # Views of all elements in their order, if there are as many of them.
 RESHAPED = frozenset(

@@ -14,14 +14,23 @@ from golow.lower.ir.spelling import Call, NotSpelledError
 
 
 def canonicalise(graph: Graph) -> Graph:
-    """Replace every node that the vocabulary covers with its operator."""
+    """Replace every node that the vocabulary covers with its operator. The vocabulary is of real
+    numbers: calls on complex ones keep their names."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
-        operator = operator_of(node, links)
+        operator = None if is_complex(node, links) else operator_of(node, links)
         if operator is not None:
             replaced[position] = (written(node, operator, outputs=_outputs(operator, node)),)
     return rewritten(graph, replaced)
+
+
+def is_complex(node: Node, links: Links) -> bool:
+    """True if the node reads or makes complex numbers."""
+    made = [value.name for value in node.outputs if value is not None]
+    return any(
+        links.values[name].dtype.startswith("complex") for name in (*node.references(), *made)
+    )
 
 
 def operator_of(node: Node, links: Links) -> Operator | None:

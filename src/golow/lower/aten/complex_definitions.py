@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from golow.lower.aten.complex_numbers import Pairs
 
 COMPLEX = "complex64"
+FROM_PARTS, TO_PAIRS = "aten.complex.default", "aten.view_as_real.default"
+"""Conversions before and after an operation without a definition. None of the model's own are
+left then."""
 Parts = tuple[Argument, Ref | None]
 """The real part and the imaginary one; nothing in place of that of a real number."""
 Given = dict[str, Argument]

@@ -9,10 +9,19 @@ from functools import partial
 
 import msgspec
 
-from golow.lower.aten.complex_definitions import COMPLEX, DEFINITIONS, Parts, UnknownError
+from golow.lower.aten.aliasing import overwritten
+from golow.lower.aten.complex_definitions import (
+    COMPLEX,
+    DEFINITIONS,
+    FROM_PARTS,
+    TO_PAIRS,
+    Parts,
+    UnknownError,
+)
 from golow.lower.aten.decomposition import unfold
-from golow.lower.ir.graph import Argument, Graph, Node, Ref, Value
-from golow.lower.ir.rewriting import Links, Names, result
+from golow.lower.aten.functional import make_functional
+from golow.lower.ir.graph import Argument, Graph, GraphOutput, Node, Ref, Value
+from golow.lower.ir.rewriting import Links, Names, result, with_names
 from golow.lower.ir.spelling import bound
 from golow.lower.ir.verify import results_of
 
@@ -21,21 +30,14 @@ Shape = tuple[int, ...]
 
 
 def pair_complex_numbers(graph: Graph) -> Graph:
-    """Compute with pairs; leave the graph as it is if an operation on complex numbers has no
-    definition here, which is then refused by its name."""
+    """Compute with pairs. An operation on complex numbers that has no definition here stays,
+    between conversions: a level then refuses it, by its name, and nothing else."""
     values = graph.values()
     if not any(value.dtype == COMPLEX for value in values.values()):
         return graph
-    unfolded = unfold(graph, _has_no_definition)
-    try:
-        pairs = Pairs(unfolded)
-        nodes = tuple(new for node in unfolded.nodes for new in pairs.of(node))
-    except UnknownError:
-        return graph
-    inputs = tuple(
-        msgspec.structs.replace(item, value=_paired(item.value)) for item in graph.inputs
-    )
-    return msgspec.structs.replace(unfolded, inputs=inputs, nodes=nodes)
+    changed = (values[name].dtype for node in graph.nodes if (name := overwritten(node)))
+    functional = make_functional(graph) if COMPLEX in changed else graph
+    return Pairs(unfold(functional, _has_no_definition)).whole()
 
 
 def _has_no_definition(node: Node, links: Links) -> bool:
@@ -55,12 +57,22 @@ class Pairs:
     """The nodes that compute with pairs. Values keep their names."""
 
     def __init__(self, graph: Graph) -> None:
-        self._before, self._names = graph.values(), Names(graph)
+        self._graph, self._before, self._names = graph, graph.values(), Names(graph)
         self._values = {i.value.name: _paired(i.value) for i in graph.inputs}
         self._new: list[Node] = []
         self._node = Node(name="", op="", arguments=())
-        if any(self._is_complex(item.name) for item in graph.outputs if item.kind != "buffer"):
-            raise UnknownError
+
+    def whole(self) -> Graph:
+        """The graph that computes with pairs."""
+        nodes = [new for node in self._graph.nodes for new in self.of(node)]
+        self._new = []
+        outputs = tuple(map(self._returned, self._graph.outputs))
+        inputs = tuple(
+            msgspec.structs.replace(item, value=_paired(item.value)) for item in self._graph.inputs
+        )
+        return msgspec.structs.replace(
+            self._graph, inputs=inputs, nodes=(*nodes, *self._new), outputs=outputs
+        )
 
     def of(self, node: Node) -> Sequence[Node]:
         """Nodes that replace a node."""
@@ -69,13 +81,10 @@ class Pairs:
         if not read and not made:
             self._values |= {v.name: v for v in node.outputs if v is not None}
             return (node,)
-        definition = DEFINITIONS.get(node.op)
-        if definition is None or len(node.outputs) != 1:
-            raise UnknownError
         self._new, self._node = [], node
-        last = definition(self, bound(node))
+        last = self._defined(node)
         if last is None:
-            raise UnknownError
+            return self._kept(node)
         named = _paired(self._before[result(node)])
         if self._new and last.name == result(self._new[-1]):
             self._new[-1] = msgspec.structs.replace(self._new[-1], outputs=(named,))
@@ -83,6 +92,48 @@ class Pairs:
             self._new.append(self._made("aten.alias.default", (last,), named))
         self._values[named.name] = named
         return self._new
+
+    def _defined(self, node: Node) -> Ref | None:
+        """The pair that the node gives; None without a definition of it on pairs."""
+        definition = DEFINITIONS.get(node.op)
+        if definition is None or len(node.outputs) != 1:
+            return None
+        try:
+            return definition(self, bound(node))
+        except UnknownError:
+            return None
+
+    def _kept(self, node: Node) -> Sequence[Node]:
+        """The node itself, between conversions of what it reads and of what it gives."""
+        self._new = []
+        read = {name: self._joined(name) for name in node.references() if self._is_complex(name)}
+        complex_ones = [v.name for v in node.outputs if v is not None and v.dtype == COMPLEX]
+        own = {name: self._names.free(f"{name}.complex") for name in complex_ones}
+        outputs = tuple(
+            v if v is None else msgspec.structs.replace(v, name=own.get(v.name, v.name))
+            for v in node.outputs
+        )
+        self._new.append(msgspec.structs.replace(with_names(node, read), outputs=outputs))
+        self._values |= {v.name: v for v in outputs if v is not None}
+        for name, kept in own.items():
+            value = _paired(self._before[name])
+            self._new.append(self._made(TO_PAIRS, (Ref(name=kept),), value))
+            self._values[name] = value
+        changed = overwritten(node)
+        if changed in read:  # or nothing would read what it wrote
+            written = self.call(TO_PAIRS, Ref(name=read[changed]))
+            self.call("aten.copy_.default", Ref(name=changed), written)
+        return self._new
+
+    def _returned(self, item: GraphOutput) -> GraphOutput:
+        """An output of the graph, complex as it was; a buffer is held as pairs."""
+        if item.kind == "buffer" or not self._is_complex(item.name):
+            return item
+        return msgspec.structs.replace(item, name=self._joined(item.name))
+
+    def _joined(self, name: str) -> str:
+        """The complex value of a pair."""
+        return self.call(FROM_PARTS, *self.parts(Ref(name=name))).name
 
     def call(self, op: str, *arguments: Argument) -> Ref:
         """Add a call of ATen; return what it gives."""

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from golow.lower.aten.canonical import operator_of
+from golow.lower.aten.canonical import is_complex, operator_of
 from golow.lower.aten.functional import make_functional
 from golow.lower.aten.recurrence_calls import in_vocabulary
 from golow.lower.aten.translation import argument, value_of
@@ -53,8 +53,13 @@ _MOST_TEMPLATES = 10_000  # some KB each; networks have dozens that differ
 
 
 def decompose(graph: Graph) -> Graph:
-    """Unfold every call that the vocabulary does not know, as far as there are definitions."""
-    return unfold(graph, lambda node, links: operator_of(node, links) is None)
+    """Unfold every call that the vocabulary does not know, as far as there are definitions. Calls
+    on complex numbers stay: `pair_complex_numbers` has unfolded what it could."""
+    return unfold(graph, _is_unknown)
+
+
+def _is_unknown(node: Node, links: Links) -> bool:
+    return not is_complex(node, links) and operator_of(node, links) is None
 
 
 def unfold(graph: Graph, chosen: Callable[[Node, Links], bool]) -> Graph:

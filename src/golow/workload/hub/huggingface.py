@@ -7,6 +7,7 @@ configuration travels in the workload's source, so that a worker needs no cache 
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -182,9 +183,11 @@ def _configuration(transformers: Any, name: str, pretrained: bool) -> Any:
     types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
     if name in types and not pretrained:
         return transformers.AutoConfig.for_model(name)
+    near = [] if pretrained else difflib.get_close_matches(name, types, 3)
     raise GolowError(
         f"the configuration of {name} is not on this machine",
-        "add --download to download it, or give one that is here: hf:./config.json with "
+        (f"did you mean hf:{' or hf:'.join(near)}? " if near else "")
+        + "add --download to download it, or give one that is here: hf:./config.json with "
         "--random-weights"
         + (", or --random-weights alone for the type's defaults." if name in types else "."),
     )
@@ -213,9 +216,11 @@ def _class(transformers: Any, config: Any, attribute: str) -> type[nn.Module]:
             found = getattr(transformers, name, None)
         if isinstance(found, type) and issubclass(found, nn.Module):
             return found
+        near = difflib.get_close_matches(name, dir(transformers), 3)
         raise GolowError(
             f"transformers {transformers.__version__} has no model class {name}",
-            "name one after the model: hf:NAME:CLASS.",
+            (f"did you mean {' or '.join(near)}? " if near else "")
+            + "name one after the model: hf:NAME:CLASS.",
         )
     tables = transformers.models.auto.modeling_auto
     for task in (*(f"MODEL_FOR_{task}_MAPPING" for task in TASKS), "MODEL_MAPPING"):

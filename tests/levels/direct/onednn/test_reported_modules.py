@@ -27,10 +27,10 @@ REFUSED: dict[tuple[str, Mode], str] = {
     ("indexed by a row's number", "infer"): "converts a tensor to a Python number",
     ("a cache written at a position", "infer"): "changes the buffer cache in each iteration",
     ("a cache written at a position", "train"): "a value that has a gradient",
-    ("elements chosen by a mask", "infer"): "depends on the content of tensors",
-    ("elements chosen by a mask", "train"): "the shape of nonzero's result",
-    ("texts packed by length", "infer"): "it packs sequences",
-    ("texts packed by length", "train"): "it packs sequences",
+    ("elements chosen by a mask", "infer"): "by indexing with a mask in its forward",
+    ("elements chosen by a mask", "train"): "by indexing with a mask in its forward",
+    ("texts packed by length", "infer"): "by item in layer layer",
+    ("texts packed by length", "train"): "by item in layer layer",
 }
 """What each says, where it is no plan."""
 

@@ -1,0 +1,73 @@
+"""The names of models in a user's module, for the message about a name that it lacks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
+
+SHOWN = 8
+LIKE = 0.6  # share of equal letters from which on a name may be meant
+
+
+def no_such_name(module: ModuleType, source: ModelSource) -> GolowError:
+    """The error for a name that the module lacks, with those that it has, the closest first."""
+    wanted = source.attribute
+
+    def likeness(name: str) -> float:
+        return SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
+
+    names = sorted(_names(module), key=likeness, reverse=True)
+    message = f"{source.name} has no {wanted!r}"
+    if not names:
+        return GolowError(message, "it defines no torch.nn.Module, and no function to build one.")
+    meant = f"did you mean {_typed(source)}:{names[0]}? " if likeness(names[0]) >= LIKE else ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return GolowError(message, f"{meant}it has {', '.join(names[:SHOWN])}{more}.")
+
+
+def _names(module: ModuleType) -> list[str]:
+    """Modules, their classes, and functions that may build one; imported ones only if it defines
+    none itself, as a package that collects others."""
+    found = list(_candidates(module))
+    own = [name for name, value in found if _is_own(value, module)]
+    return own or [name for name, _ in found]
+
+
+def _candidates(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(module).items():
+        is_model = isinstance(value, nn.Module) or _is_class(value)
+        if not name.startswith("_") and (is_model or _is_builder(value)):
+            yield name, value
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, nn.Module)
+
+
+def _is_builder(value: Any) -> bool:
+    """True for a function that can be called without arguments."""
+    if not inspect.isfunction(value):
+        return False
+    parameters = inspect.signature(value).parameters.values()
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.kind in free or p.default is not inspect.Parameter.empty for p in parameters)
+
+
+def _is_own(value: Any, module: ModuleType) -> bool:
+    return isinstance(value, nn.Module) or value.__module__ == module.__name__
+
+
+def _typed(source: ModelSource) -> str:
+    """The file or module as a user would type it here."""
+    path = Path(source.name)
+    here = source.kind == "file" and path.is_relative_to(Path.cwd())
+    return str(path.relative_to(Path.cwd())) if here else source.name
