@@ -36,7 +36,7 @@ not the requested one, the level is *unavailable* and is not timed. The record o
 values in effect (`choices`). Results are checked in any case.
 
 Three values are set by golow, not by a framework: its clock turns Python's garbage collector off
-while it times, its LibTorch program keeps freed memory, and its `torchscript` level
+while it is timing, its LibTorch program keeps freed memory, and its `torchscript` level
 freezes the module.
 
 ## Add a choice

@@ -67,7 +67,7 @@ def audit(
     json: JsonFile = None,
     report: ReportFile = None,
 ) -> None:
-    """Find settings left at their default that would make this model faster.
+    """Find settings left at their default that, if changed, would make this model faster.
 
     Every alternative is checked at every level, then raced against the level's defaults. The exit
     status is 1 when a level differs or fails with its defaults.

@@ -112,7 +112,7 @@ def load(
     seconds: Annotated[
         float,
         typer.Option(
-            help="Seconds of each run; a run takes up to six times as long if the percentile needs "
+            help="Seconds per run; a run takes up to six times as long if the percentile needs "
             "more requests."
         ),
     ] = 5.0,

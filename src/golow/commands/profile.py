@@ -58,7 +58,7 @@ def profile(
     ranks: RanksFlags,
     precision: Annotated[
         str,
-        typer.Option(help="Arithmetic that every level uses; or several, such as default,bf16."),
+        typer.Option(help="Precision that every level uses, or several, such as default,bf16."),
     ] = "default",
     steps: Annotated[int, typer.Option(help="Profiled steps of each level.")] = 5,
     time_limit: Annotated[

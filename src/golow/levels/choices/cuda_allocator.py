@@ -100,7 +100,7 @@ CHOICES = (
             ),
             Alternative(
                 name="no_cuda_cache",
-                summary="every tensor by cudaMalloc and cudaFree, which wait for the GPU",
+                summary="every tensor uses cudaMalloc and cudaFree, which wait for the GPU",
                 value=UNCACHED,
                 environment={NO_CACHE: "1"},
                 shell=f"{NO_CACHE}=1",

@@ -70,7 +70,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="cudnn_benchmark",
-                summary=f"the fastest of up to {LIMIT} algorithms, by timing them",
+                summary=f"up to {LIMIT} algorithms are timed, and the fastest is used",
                 value=UP_TO.format(LIMIT),
                 call=_benchmark(LIMIT),
                 python="torch.backends.cudnn.benchmark = True",
@@ -78,7 +78,7 @@ CHOICES = (
             ),
             Alternative(
                 name="cudnn_benchmark_all",
-                summary="the fastest of all algorithms, by timing them",
+                summary="all algorithms are timed, and the fastest is used",
                 value=ALL,
                 call=_benchmark(0),
                 python="torch.backends.cudnn.benchmark = True; "

@@ -137,7 +137,9 @@ CHOICES = (
         read=collector,
         costs="off: cycles of unused objects stay in memory",
         alternatives=(
-            _collects("gc_on", ON, "it runs, as by default in Python", False, "gc.enable()"),
+            _collects(
+                "gc_on", ON, "it runs, as it does by default in Python", False, "gc.enable()"
+            ),
             _collects(
                 "gc_frozen",
                 FROZEN,
