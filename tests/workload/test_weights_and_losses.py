@@ -28,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("forked", "own_imports")
 
 # ---------------------------------------------------------------- weights
 
+WEIGHTS = {"weight": torch.ones(4, 16), "bias": torch.ones(4)}
+
 
 def test_weights_of_a_file(file: Path, tmp_path: Path) -> None:
     state = {"fc.weight": torch.randn(4, 16), "fc.bias": torch.randn(4)}
@@ -76,6 +78,14 @@ def test_a_file_without_what_older_modules_lack_is_loaded(tmp_path: Path) -> Non
             "size mismatch for fc.weight",
             "",
         ),
+        (
+            "a.safetensors",
+            lambda p: save_file(
+                {"module.fc.weight": torch.ones(4, 16), "module.fc.bias": torch.ones(4)}, p
+            ),
+            "Missing key(s) in state_dict",
+            "its names begin with module.; save the state dict without it",
+        ),
     ],
 )
 def test_weights_that_do_not_fit(
@@ -85,6 +95,14 @@ def test_weights_that_do_not_fit(
     refused = refusal(f"{file}:Net", input_shape=(16,), weights=tmp_path / name)
     assert message in refused.message
     assert hint in refused.hint
+
+
+def test_hundreds_of_names_that_do_not_fit_are_cut(file: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "many.safetensors"
+    save_file({f"layers.{n}.weight": torch.ones(2) for n in range(500)}, weights)
+    message = refusal(f"{file}:Net", input_shape=(16,), weights=weights).message
+    assert "Unexpected key(s)" in message and "..." in message
+    assert max(map(len, message.splitlines())) < 300
 
 
 # ---------------------------------------------------------------- losses and targets

@@ -25,6 +25,9 @@ from golow.workload.quantization.foreign.checkpoint import in_golows_form, state
 from golow.workload.quantization.replacing import as_quantized
 from golow.workload.source import build_module
 
+LONGEST = 200
+"""Characters of a line of PyTorch's message, which may name hundreds of tensors."""
+
 
 def fresh_module(
     model: str | nn.Module,
@@ -133,8 +136,24 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     try:
         _load_file(module, state)
     except (RuntimeError, ValueError) as error:
-        lines = "\n".join(str(error).splitlines()[:6])
-        raise GolowError(f"{path} does not fit the model: {lines}") from error
+        said = str(error).splitlines()[:6]
+        lines = [f"{line[:LONGEST]}..." if len(line) > LONGEST else line for line in said]
+        raise GolowError(
+            f"{path} does not fit the model: " + "\n".join(lines),
+            _about_prefix(state, module.state_dict()),
+        ) from error
+
+
+def _about_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """A hint for names to which a wrapper, such as DataParallel or a training framework, adds its
+    own beginning; empty for other names."""
+    one = next(iter(wanted), "")
+    prefixes = {name.removesuffix(one) for name in state if name.endswith(f".{one}")}
+    for prefix in sorted(prefixes):
+        if all(f"{prefix}{name}" in state for name in wanted):
+            cut = f"{{name.removeprefix({prefix!r}): tensor for name, tensor in state.items()}}"
+            return f"its names begin with {prefix}; save the state dict without it: {cut}."
+    return ""
 
 
 def _load_file(module: nn.Module, state: dict[str, Tensor]) -> None:
