@@ -44,6 +44,13 @@ pytestmark = pytest.mark.usefixtures("forked", "own_imports")
         ("nowhere.pt2", "there is no file nowhere.pt2", ""),
         ("mynet.py", "names a file but no model in it", "write mynet.py:ClassName"),
         ("nowhere.models:build", "the module nowhere.models cannot be imported", "install it"),
+        (
+            "mine.models.Net",
+            "there is no model 'mine.models.Net'",
+            "did you mean mine.models:Net? ",
+        ),
+        ("mine.pt", "mine.pt is not code", "--weights FILE.safetensors"),
+        ("mine.onnx", "mine.onnx is not code", "file.py:Name"),
     ],
 )
 def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
@@ -302,6 +309,7 @@ def test_examples_that_are_no_plain_tensors() -> None:
     assert "a sparse tensor" in refusal(model, torch.ones(2, 8).to_sparse()).message
     assert "a meta tensor" in refusal(model, torch.ones(2, 8, device="meta")).message
     assert "a model is a name or a torch.nn.Module" in refusal(7).message  # type: ignore[arg-type]
+    assert "construct it: Linear()" in refusal(nn.Linear).hint  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

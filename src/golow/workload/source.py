@@ -35,6 +35,8 @@ from golow.workload.quantization.replacing import as_quantized
 
 GOLOW = Path(__file__).parent.parent
 TORCH = Path(torch.__file__).parent
+STORED = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".onnx", ".golow")
+"""Names of files that hold weights, or a model in a form that golow does not start from."""
 
 
 def locate(
@@ -53,7 +55,7 @@ def locate(
     if isinstance(model, nn.Module):
         return ModelSource(kind="pickle", name=type(model).__name__)
     if not isinstance(model, str):
-        raise GolowError(f"a model is a name or a torch.nn.Module, not {model!r}")
+        raise _no_model(model)
     if model.startswith(huggingface.PREFIX):
         return huggingface.locate_huggingface(
             model, pretrained=pretrained, download=download, mode=mode
@@ -84,10 +86,31 @@ def locate(
         raise GolowError(
             f"{model} names a file but no model in it", f"write {model}:ClassName or {model}:build."
         )
+    raise _unknown(model)
+
+
+def _no_model(given: object) -> GolowError:
+    hint = ""
+    if isinstance(given, type) and issubclass(given, nn.Module):
+        hint = f"that is a class; construct it: {given.__name__}()."
+    return GolowError(f"a model is a name or a torch.nn.Module, not {given!r}", hint)
+
+
+def _unknown(model: str) -> GolowError:
+    """Explain a name that is neither in the zoo nor of one of the other forms."""
+    if Path(model).suffix in STORED:
+        return GolowError(
+            f"{model} is not code, and golow builds a model from its code",
+            "give the code as file.py:Name, and its weights with --weights FILE.safetensors.",
+            python_hint="give the torch.nn.Module itself.",
+        )
     near = models.nearest(model)
-    raise GolowError(
+    package, dot, name = model.rpartition(".")
+    dotted = dot and all(part.isidentifier() for part in (*package.split("."), name))
+    guesses = [*near, *([f"{package}:{name}"] if dotted else [])]
+    return GolowError(
         f"there is no model {model!r} in the zoo",
-        (f"did you mean {' or '.join(near)}? " if near else "")
+        (f"did you mean {' or '.join(guesses)}? " if guesses else "")
         + "`golow models` lists them; for another model give file.py:Name, package.module:name or "
         "file.pt2.",
     )
