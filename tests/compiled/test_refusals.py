@@ -59,6 +59,20 @@ def test_without_sizes_only_the_examples_batch_fits(module: nn.Module) -> None:
         f.context()
 
 
+class Lacking(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lgamma(x)
+
+
+def test_a_missing_operation_is_named_once_with_a_line_of_python() -> None:
+    with pytest.raises(GolowError) as caught:
+        golow.compile(Lacking().eval(), X, level="onednn", quiet=True)
+    said, hint = str(caught.value).splitlines()
+    assert said.startswith("onednn cannot run it: aten.lgamma.default is not implemented (node ")
+    assert "golow.support(module, inputs)" in hint
+    assert "golow levels --support MODEL" in caught.value.hint
+
+
 class MixesSamples(nn.Module):
     """Its norm takes the statistics of the batch, also in inference."""
 

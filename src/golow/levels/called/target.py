@@ -175,7 +175,13 @@ def explained(level: str) -> Iterator[None]:
     try:
         yield
     except Unsupported as error:
-        raise GolowError(
-            f"{level} cannot run it: {error}",
-            "golow levels --support MODEL lists the levels that run it.",
-        ) from error
+        raise cannot_run(level, error) from error
+
+
+def cannot_run(level: str, error: Unsupported) -> GolowError:
+    """The error for a module that the level does not support: why, and which levels to ask."""
+    return GolowError(
+        f"{level} cannot run it: {error.words}",
+        "golow levels --support MODEL lists the levels that run it.",
+        python_hint="golow.support(module, inputs).table() shows the levels that run it.",
+    )
