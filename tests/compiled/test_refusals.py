@@ -33,6 +33,7 @@ if not probe().available:
         (lambda f: f(X.to_sparse()), "input 0 is sparse_coo"),
         (lambda f: f(X.numpy().astype(">f4")), "input 0 is an array that PyTorch cannot read"),
         (lambda f: f("picture"), "input 0 is str, not a tensor"),
+        (lambda f: f([X]), "input 0 is list, not a tensor(?s:.*)forward.self, .tensors., which"),
         (lambda f: f(), "input input is missing"),
         (lambda f: f(X, X), "2 inputs are too many; this was compiled for input"),
         (lambda f: f(images=X), "images is not an input; this was compiled for input"),
