@@ -74,6 +74,31 @@ def test_a_missing_operation_is_named_once_with_a_line_of_python() -> None:
     assert "golow levels --support MODEL" in caught.value.hint
 
 
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+def test_a_module_that_draws_is_told_what_to_do() -> None:
+    with pytest.raises(GolowError, match=r"it draws random numbers.*randn_like") as caught:
+        golow.compile(Noisy().eval(), X, quiet=True)
+    assert 'level="eager" draws them itself' in caught.value.hint
+
+
+def test_a_module_that_torch_ao_quantised_is_told_what_to_do() -> None:
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4)).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear})
+    with pytest.raises(GolowError, match=r"capture Sequential: torch\.ao has quantised") as caught:
+        golow.compile(quantised.eval(), X, quiet=True)
+    assert 'precision="int8"' in caught.value.hint
+
+
+def test_the_names_of_the_forward_pass_are_in_the_hint(module: nn.Module) -> None:
+    for example in ({"picture": X}, (X, X)):
+        with pytest.raises(GolowError, match=r"as its forward\(input\) takes them"):
+            golow.compile(module, example, quiet=True)
+
+
 class MixesSamples(nn.Module):
     """Its norm takes the statistics of the batch, also in inference."""
 

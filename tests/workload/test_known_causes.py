@@ -74,6 +74,11 @@ class Described(Second):
         return "of its own"
 
 
+def weight_normed() -> nn.Module:
+    """In the older way, which keeps the computed weight."""
+    return nn.utils.weight_norm(nn.Linear(5, 5))
+
+
 def norm(training: bool = True) -> nn.Module:
     module = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5))
     module[1].train(training)
@@ -100,6 +105,7 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "tensors in a list": (Second(), (x(), [x()]), "infer", "of type list", r"\(self, \*tensors\)"),
     "ids": (nn.Embedding(5, 2), x(), "infer", "takes whole numbers", "torch.int64"),
     "indices": (Looks(), x(), "infer", "takes whole numbers", "torch.int64"),
+    "uncopied": (weight_normed(), x(), "infer", "cannot be copied", "parametrizations.weight_norm"),
     "half weights": (nn.Linear(5, 5).half(), x(), "infer", "are float16, and", "in float16, or"),
     "None by name": (Second(), {"a": x(), "b": None}, "infer", r"\['b'\] is None", "leave out"),
     "an array": (nn.Linear(5, 5), x().numpy(), "infer", r"\[0\] is of type ndarray", "as_tensor"),

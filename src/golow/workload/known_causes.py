@@ -169,6 +169,18 @@ def explained_cause(error: BaseException) -> GolowError | None:
     return _misfit(error.__cause__)
 
 
+def uncopied(error: Exception, otherwise: str) -> GolowError:
+    """The error for a module that Python cannot copy. otherwise: the hint, unless the cause is
+    known."""
+    if "deepcopy protocol" in str(error):
+        otherwise = (
+            "a layer keeps a tensor that autograd computed, as torch.nn.utils.weight_norm does: "
+            "use torch.nn.utils.parametrizations.weight_norm, or call remove_weight_norm(layer)."
+        )
+    first = str(error).partition("\n")[0]
+    return GolowError(f"the module cannot be copied: {type(error).__name__}: {first}", otherwise)
+
+
 def unfit_types(
     error: BaseException | None, module: nn.Module, inputs: Iterable[Tensor]
 ) -> GolowError | None:

@@ -10,8 +10,8 @@ def hint_for(item: object, otherwise: str) -> str:
     """How to give an input that is not a tensor. otherwise: the hint for one that holds none."""
     if not isinstance(item, Mapping | list | tuple) and not is_dataclass(item):
         return otherwise
-    named = isinstance(item, Mapping) and all(str(name).isidentifier() for name in item)
-    names = ", ".join(map(str, item)) if named else "*tensors"
+    keys = list(map(str, item)) if isinstance(item, Mapping) else []
+    names = ", ".join(keys) if keys and all(map(str.isidentifier, keys)) else "*tensors"
     return (
         f"write a module around it with forward(self, {names}), which puts these together, and "
         "give the tensors as its inputs."

@@ -19,7 +19,7 @@ from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file
-from golow.workload.known_causes import require_shapes
+from golow.workload.known_causes import require_shapes, uncopied
 from golow.workload.quantization.foreign.adopted import adopted
 from golow.workload.quantization.foreign.checkpoint import in_golows_form, stated_beside
 from golow.workload.quantization.replacing import as_quantized
@@ -75,10 +75,7 @@ def _copy(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module).cpu()
     except Exception as error:
         require_shapes(module, type(module).__name__)
-        raise GolowError(
-            f"the module cannot be copied: {type(error).__name__}: {error}",
-            "put it into a file and name it as file.py:Name.",
-        ) from error
+        raise uncopied(error, "put it into a file and name it as file.py:Name.") from error
 
 
 def _give_weights(

@@ -51,7 +51,7 @@ class CallInputs:
         sizes: batch sizes, or None for the example's alone. device: of every input. Raises
         `GolowError` for inputs that are not tensors, or elsewhere, and for sizes of a batch that is
         in no first axis, or in several."""
-        parameters, self._defaults = parameters_of(module), defaults_of(module)
+        self.parameters, self._defaults = parameters_of(module), defaults_of(module)
         if isinstance(example, Mapping):
             self.keywords: tuple[str, ...] = tuple(example)
             tensors = list(example.values())
@@ -60,7 +60,7 @@ class CallInputs:
             self.keywords = ()
             tensors = list(example)
             own = getattr(module, "golow_keywords", ())  # of a model that golow made take a tuple
-            self.names = tuple((parameters or own)[: len(tensors)])
+            self.names = tuple((self.parameters or own)[: len(tensors)])
         self.device = device
         self.example = tuple(as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
         if not self.example:
@@ -70,7 +70,7 @@ class CallInputs:
         # Inputs that a forward pass takes as *inputs have numbers instead of names.
         numbers = tuple(map(str, range(len(self.names), len(self.example))))
         self._known = (*self.names, *numbers)
-        self._order = [*parameters, *numbers]
+        self._order = [*self.parameters, *numbers]
         view = by_position(module, self.keywords)
         self.batch = first_axis(self.example) if sizes is None else batch_of(view, self.example)
         self.pads = sizes is not None

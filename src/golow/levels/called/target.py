@@ -170,12 +170,20 @@ def largest_arena(plans: Iterable[TargetPlan]) -> int:
 
 
 @contextmanager
-def explained(level: str) -> Iterator[None]:
-    """Turn what the level does not support into an error that names the levels to ask."""
+def explained(level: str, draws: bool = False) -> Iterator[None]:
+    """Turn what the level does not support into an error that names the levels to ask. draws: the
+    module draws random numbers."""
     try:
         yield
     except Unsupported as error:
-        raise cannot_run(level, error) from error
+        raise (_cannot_draw if draws else cannot_run)(level, error) from error
+
+
+def _cannot_draw(level: str, error: Unsupported) -> GolowError:
+    return GolowError(
+        f"{level} cannot run it: it draws random numbers, and a plan draws none: {error.words}",
+        'make the numbers an input of the module; level="eager" draws them itself.',
+    )
 
 
 def cannot_run(level: str, error: Unsupported) -> GolowError:
