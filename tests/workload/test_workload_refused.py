@@ -111,6 +111,30 @@ def test_a_file_that_does_not_import(
     assert_shows_only_the_users_code(refused)
 
 
+@pytest.mark.parametrize(
+    ("code", "line", "hint"),
+    [
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('width')\nparser.parse_args([])\n",
+            "parser.parse_args([])",
+            "move what it does as a script into a function",
+        ),
+        ("from .neighbour import x\n", "from .neighbour import x", "from the folder above: "),
+        ("import json\njson.loads('{')\n", "json.loads('{')", ""),
+    ],
+)
+def test_an_import_that_fails_shows_the_users_line(
+    file: Path, code: str, line: str, hint: str
+) -> None:
+    """Not those of the standard library that it called."""
+    file.write_text(code)
+    refused = refusal(f"{file}:Net", input_shape=(16,))
+    assert f"    {line}\n" in refused.message
+    assert refused.message.count("File ") == 1
+    assert hint in refused.hint
+
+
 def test_a_forward_pass_that_fails_shows_where(file: Path) -> None:
     """In the user's code, however deep torch is beneath and above it."""
     refused = refusal(f"{file}:Fails", batch=2, input_shape=(15,))

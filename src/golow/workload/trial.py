@@ -149,8 +149,9 @@ def _forward(
     state: dict[str, Tensor] | None = None,
 ) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
-    hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
-    ours = f"give example_inputs= that the module takes; without them, {hint}"
+    size = "give the shape of one sample with --input, or its size with --resolution or --sequence"
+    hint = f"{size}; give other inputs in Python: golow.compare(module, inputs)."
+    ours = f"give example_inputs= that the module takes; without them, {size}."
     try:
         with (
             _causes_told(module, batch.inputs),
