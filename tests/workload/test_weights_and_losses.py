@@ -51,6 +51,27 @@ def test_a_module_that_reads_its_version_is_loaded(file: Path, tmp_path: Path) -
     assert_computes(prepared, tmp_path)
 
 
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        found: Tensor = self.head(self.table(tokens))
+        return found
+
+
+@pytest.mark.parametrize("name", ["table.weight", "head.weight"])
+def test_a_tied_weight_may_have_either_name(name: str, tmp_path: Path) -> None:
+    """``safetensors.torch.save_model`` writes one of them."""
+    weights, wanted = tmp_path / "tied.safetensors", torch.randn(6, 4)
+    save_file({name: wanted}, weights)
+    module = prepare(Request(Tied(), torch.zeros(2, 3, dtype=torch.int64), weights=weights)).module
+    assert torch.equal(module.state_dict()["table.weight"], wanted)
+    assert torch.equal(module.state_dict()["head.weight"], wanted)
+
+
 def test_a_file_without_what_older_modules_lack_is_loaded(tmp_path: Path) -> None:
     """Batch norm of version 1 had no count of batches."""
     weights = tmp_path / "old.safetensors"

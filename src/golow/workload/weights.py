@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from golow.lower.capture.shared_tensors import first_names
 from golow.models import ZOO
 from golow.models.initialise import initialise
 from golow.records.errors import GolowError
@@ -129,7 +130,7 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
         raise GolowError(f"{path} cannot be read: {error}") from error
-    state = in_golows_form(state, stated_beside(path))
+    state = _under_all_names(module, in_golows_form(state, stated_beside(path)))
     try:
         _load_file(module, state)
     except (RuntimeError, ValueError) as error:
@@ -139,6 +140,15 @@ def _load_weights(module: nn.Module, path: Path) -> None:
             f"{path} does not fit the model: " + "\n".join(lines),
             _about_prefix(state, module.state_dict()),
         ) from error
+
+
+def _under_all_names(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with the names that ``safetensors.torch.save_model`` leaves out: it writes a
+    tensor that has several names, such as a tied weight, once."""
+    first = first_names(module)
+    stored = {first[name]: tensor for name, tensor in state.items() if name in first}
+    missing = [name for name in module.state_dict() if name not in state]
+    return {**state, **{name: stored[first[name]] for name in missing if first.get(name) in stored}}
 
 
 def _about_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
