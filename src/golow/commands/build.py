@@ -107,12 +107,15 @@ def build(
                 print(file)
             return
         from golow.compiled.built_artifact import build_artifact
+        from golow.report.comparison.inputs import draws_text
 
         with prints_to_stderr():
-            build_artifact(
+            workload = build_artifact(
                 request, sizes, lengths, level=level, tune=tune, weights=not without_weights,
                 out=out, observer=display,
             )  # fmt: skip
+    if drawn := draws_text(workload):
+        print(drawn)
     print(f"{out}\nTo run it: golow run {out} --check --time")
 
 
