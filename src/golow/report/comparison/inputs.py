@@ -50,7 +50,7 @@ def _phase_text(workload: Workload) -> str:
 
 
 def draws_text(workload: Workload) -> str:
-    """What a program written for a model that draws takes instead; empty for other models."""
+    """Inputs that a written program has instead of a model's draws; empty if it draws none."""
     if not workload.draws:
         return ""
     first = len(workload.inputs) - workload.draws
