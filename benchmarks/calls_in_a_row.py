@@ -57,9 +57,8 @@ def row(name: str, module: nn.Module, x: Tensor) -> str:
     with compiled as f:
         y = f(x).clone()
         others = itertools.cycle([x.clone() for _ in range(4)])
-        context: Any = f.context()
-        size, addresses = context._inputs.exact((x,))
-        run = context._running[size]
+        size, addresses = f.inputs.exact((x,))
+        run = f._running[size].__self__
         places = [*addresses, y.data_ptr()]
         stream = torch.cuda.current_stream().cuda_stream
         figures = (
@@ -67,8 +66,8 @@ def row(name: str, module: nn.Module, x: Tensor) -> str:
             microseconds(lambda: f(x)),
             microseconds(lambda: f(next(others))),
             microseconds(lambda: f(x, out=y)),
-            microseconds(lambda: context._inputs.exact((x,))),
-            microseconds(lambda: context._outputs.new(size)),
+            microseconds(lambda: f.inputs.exact((x,))),
+            microseconds(lambda: f.outputs.new(size)),
         )
     return f"| {name} | {' | '.join(f'{figure:.1f}' for figure in figures)} |"
 

@@ -6,9 +6,9 @@
 
 Cheats race beside an honest worker, in the cases of tests/support/plants/cheated_races.py. Honest
 levels race on networks of the zoo, in both modes in turn. Every race adds its workers to --out, a
-line each, with the load of the machine; a race that is there is not run again. --show prints for
-each worker its races and those after which it has a time: a cheat must never have one, an honest
-worker always.
+line each, with the load of the machine; a race that is there is not run again. With --part 1/4 only
+every fourth race is run, so that four processes share them. --show prints for each worker its races
+and those after which it has a time: a cheat must never have one, an honest worker always.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def main() -> int:
             options.page.write_text(put_into(options.page.read_text(), "cheats", text))
         return 0
     done = {ended.race for ended in known}
-    for name in wanted(options):
+    part, parts = options.part
+    for name in [*wanted(options)][part - 1 :: parts]:
         if name not in done:
             lines = map(msgspec.json.encode, run(name, options.seconds))
             with options.out.open("ab") as file:
@@ -67,11 +68,18 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--cheats", type=int, default=0, help="races of each case of cheats")
     parser.add_argument("--honest", type=int, default=0, help="races of honest levels")
+    parser.add_argument("--part", type=part, default=(1, 1), help="of the races, such as 1/4")
     parser.add_argument("--seconds", type=float, default=12.0, help="of a race")
     parser.add_argument("--out", type=Path, default=Path("runs/cheats_and_honest.jsonl"))
     parser.add_argument("--show", action="store_true", help="the table of --out, no race")
     parser.add_argument("--page", type=Path, help="with --show: put it into this page")
     return parser.parse_args()
+
+
+def part(text: str) -> tuple[int, int]:
+    """``1/4``: the first of four parts."""
+    number, _, of = text.partition("/")
+    return int(number), int(of)
 
 
 def read(file: Path) -> list[Ended]:

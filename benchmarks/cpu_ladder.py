@@ -165,7 +165,7 @@ def machine_text(found: Comparison) -> str:
     command = " ".join(["python", *sys.argv])
     return (
         f"{machine.cpu_model}, {found.workload.threads} threads, float32; {versions}.\n"
-        f"Made by `{command}`, {found.created[:10]}."
+        f"Measured by `{command}`, {found.created[:10]}."
     )
 
 
@@ -201,7 +201,9 @@ def summary(rows: list[Row]) -> list[str]:
         ratios = [item.ratio[0] for item in rows if item.mode == mode]
         if ratios:
             mean = float(np.exp(np.mean(np.log(ratios))))
-            lines.append(f"* Geometric mean over the best other, {mode}: {mean:.3f}.")
+            lines.append(
+                f"* Geometric mean of the speed-up over the best other level, {mode}: {mean:.3f}."
+            )
     for item in rows:
         name = f"{item.model} {item.mode} {item.batch}x{item.resolution}"
         if item.ratio[1] < 1:
@@ -209,7 +211,7 @@ def summary(rows: list[Row]) -> list[str]:
         if item.failed:
             lines.append(f"* Without a match: {name}: {', '.join(item.failed)}.")
         if item.mode == "train" and item.over_compile is not None:
-            lines.append(f"* Over compile: {name}, {interval(item.over_compile)}.")
+            lines.append(f"* Speed-up over compile: {name}, {interval(item.over_compile)}.")
     return lines
 
 

@@ -17,13 +17,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
 from typing import NamedTuple, get_args
@@ -37,6 +32,7 @@ from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from networks import TEXTS, listed, over, side
 from page_part import put_into
+from together import AfterAll, add_options, run_group, turn
 
 PLAN = {"cuda": "cudnn", "cpu": "onednn"}
 RIVALS = {
@@ -47,30 +43,6 @@ SHORT_NS = 200_000
 """Below this time of an iteration the bar is in microseconds, from it on a ratio."""
 BARS = {"cuda": (6.0, 1.03), "cpu": (4.0, 1.03)}
 BUILD_SECONDS = 600.0
-
-
-class AfterAll(Turn):
-    """A turn among several runs that begins when all of them are ready to race.
-
-    folder: the same for all of them. expected: how many they are.
-    """
-
-    def __init__(self, folder: Path, expected: int) -> None:
-        super().__init__(folder)
-        self.folder, self.expected = folder, expected
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait for the others to be ready, then for a turn."""
-        self.ready()
-        while len(list(self.folder.glob("ready-*"))) < self.expected:
-            time.sleep(0.1)
-        with super().alone():
-            yield
-
-    def ready(self) -> None:
-        """Tell the others that this run will load nothing more, or has ended."""
-        (self.folder / f"ready-{os.getpid()}").touch()
 
 
 class Row(NamedTuple):
@@ -128,8 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--point-seconds", type=float, default=20.0, help="of racing a network")
     parser.add_argument("--out", type=Path, default=Path("runs/handed_over"))
     parser.add_argument("--together", type=int, help="networks prepared at the same time")
-    parser.add_argument("--turns", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--expected", type=int, help=argparse.SUPPRESS)
+    add_options(parser)
     parser.add_argument("--show", action="store_true", help="the table of the records, no race")
     parser.add_argument("--page", type=Path, help="with --show: put it into this page")
     given = parser.parse_args()
@@ -141,37 +112,31 @@ def arguments() -> argparse.Namespace:
 def run_together(options: argparse.Namespace) -> int:
     """Race the networks without a record in groups of ``--together``; 1 if one of them failed."""
     missing = [name for name in options.models if not is_raced(record_folder(name, options))]
-    failed = False
-    for first in range(0, len(missing), options.together):
-        group = missing[first : first + options.together]
-        with tempfile.TemporaryDirectory() as turns:
-            command = [sys.executable, *sys.argv, "--together", "0", "--turns", turns]
-            runs = [
-                subprocess.Popen([*command, "--expected", str(len(group)), "--models", name])
-                for name in group
-            ]
-            statuses = [run.wait() for run in runs]
-            failed |= any(statuses)
-    return int(failed)
+    size = options.together
+    groups = [missing[first : first + size] for first in range(0, len(missing), size)]
+    ended = [
+        run_group([("--together", "0", "--models", name) for name in group]) for group in groups
+    ]
+    return int(not all(ended))
 
 
 def run(options: argparse.Namespace) -> int:
     """Race every network without a record; 1 if one of them failed."""
-    turn = AfterAll(options.turns, options.expected) if options.turns else Turn()
+    place = turn(options)
     failed = False
     for name in options.models:
         folder = record_folder(name, options)
         if is_raced(folder):
             continue
         try:
-            found = race(name, options, turn)
+            found = race(name, options, place)
         except golow.GolowError as error:
             failed = True
             print(f"{name}: {error.message}", file=sys.stderr, flush=True)
             continue
         finally:
-            if isinstance(turn, AfterAll):
-                turn.ready()
+            if isinstance(place, AfterAll):
+                place.ready()
         found.save(folder)
         print("\n".join(lines([found.comparison])), flush=True)
     return int(failed)
@@ -188,7 +153,7 @@ def is_raced(folder: Path) -> bool:
     return any(folder.glob("*/comparison.json"))
 
 
-def race(name: str, options: argparse.Namespace, turn: Turn) -> golow.Result:
+def race(name: str, options: argparse.Namespace, place: Turn) -> golow.Result:
     """The plan, the called plan and the rivals in one race."""
     rivals = RIVALS[options.device] if options.rivals is None else options.rivals
     length = TEXTS[options.device][options.mode][0][1] if ZOO[name].sequence else None
@@ -204,7 +169,7 @@ def race(name: str, options: argparse.Namespace, turn: Turn) -> golow.Result:
         threads=options.threads,
         time_limit=options.point_seconds,
         limits=Limits(load=BUILD_SECONDS),
-        turn=turn,
+        turn=place,
         brief=True,
     )
 
@@ -278,7 +243,7 @@ def page(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield ""
         yield (
             f"Geometric mean of best rival / called: {geometric_mean(gains):.2f} over "
-            f"{len(gains)} networks; behind at {behind}."
+            f"{len(gains)} networks; the called plan is slower on {behind}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The verdict of every level that runs here for nine models of transformers, small and with random
+"""The verdict of every level that runs here for nine transformers models, small and with random
 weights; nothing is downloaded.
 
     pip install 'golow[transformers,onednn,onnxruntime,openvino,jax]'

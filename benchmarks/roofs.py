@@ -128,8 +128,8 @@ def table(roofs: Sequence[Roof]) -> Iterator[str]:
 
 
 def between(rates: Sequence[float], unit: str) -> str:
-    """``754 TFLOP/s to 789 TFLOP/s``."""
-    return f"{decimal_text(min(rates), unit)} to {decimal_text(max(rates), unit)}"
+    """``754 TFLOP/s to 789 TFLOP/s``, or one rate if both are printed alike."""
+    return " to ".join(dict.fromkeys(decimal_text(end(rates), unit) for end in (min, max)))
 
 
 def row(roof: Roof) -> str:

@@ -178,7 +178,7 @@ def started(name: str, options: argparse.Namespace) -> Running:
 
 def ended(item: Running, limit: float) -> dict[str, Any]:
     """The record of a process that answered, or that took too long, and its end."""
-    found = {"failed": f"not ended within {limit:.0f} s"}
+    found = {"failed": f"did not finish within {limit:.0f} s"}
     if item.answer.poll():
         try:
             found = item.answer.recv()

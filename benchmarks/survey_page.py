@@ -13,7 +13,7 @@ SHOWN = 40  # rows of a table
 TITLES = {
     "bf16": "`cudnn:autotune`, bf16, {gpu}",
     "tf32": "`cudnn:autotune`, tf32, {gpu}",
-    "float32": "`onednn`, float32, a CPU of two cores",
+    "float32": "`onednn`, float32, two-core CPU",
 }
 Record = dict[str, Any]
 
@@ -104,7 +104,7 @@ def _missing(records: Sequence[Record]) -> Iterator[str]:
                 where = f" ({result['plan']})" if "plan" in result else ""
                 reasons[f"{reason[:120]}{where}"][record["network"]] = None
     counted = Counter({reason: len(networks) for reason, networks in reasons.items()})
-    yield "| networks | reason | of them |"
+    yield "| networks | reason | examples |"
     yield "|---|---|---|"
     for reason, number in counted.most_common(SHOWN):
         first = ", ".join(list(reasons[reason])[:3])

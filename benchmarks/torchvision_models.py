@@ -78,7 +78,7 @@ def in_its_process(name: str, options: argparse.Namespace, begun: float) -> list
         printed = ended.stdout.splitlines()
         said = json.loads(printed[-1]) if printed else {"failed": ended.stderr[-300:]}
     except subprocess.TimeoutExpired:
-        said = {"failed": f"not ended within {options.seconds:.0f} s"}
+        said = {"failed": f"did not finish within {options.seconds:.0f} s"}
     print(
         json.dumps({"model": name, "took": round(time.monotonic() - started), **said}), flush=True
     )

@@ -126,7 +126,7 @@ def _training_text(case: Case, accuracy: TaskAccuracy | None) -> str:
         return f"Trained for {epochs}."
     return (
         f"Trained for {epochs}: {_share_text(accuracy.original)} of {accuracy.original.cases:,} "
-        "answers of the test part are right."
+        "answers on the test set are right."
     )
 
 

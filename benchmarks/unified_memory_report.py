@@ -139,8 +139,9 @@ def markdown(found: Measured) -> str:
     """The page's part: a table for each kernel, one of page faults, and what was left out."""
     said = (
         f"{found.gpu}, driver {found.driver}, {found.processor}, {found.date}. Medians of "
-        f"{_rounds(found)} rounds. In brackets: the time relative to copies from pinned memory; "
-        "its 95% interval is in the CSV. Figure: bytes over time, bands are 95% intervals."
+        f"{_rounds(found)} rounds. Numbers in brackets are times relative to copies from pinned "
+        "memory; their 95% intervals are in the CSV file. The figure shows bytes per second; the "
+        "bands are 95% intervals."
     )
     parts = [textwrap.fill(said, 118), f"![bytes per second over the size]({FIGURE})"]
     parts.append(tables(lines(found), found.no_traffic))
@@ -158,9 +159,7 @@ def tables(every: list[Line], no_traffic: str = "") -> str:
 
 
 def _title(passes: int) -> str:
-    return (
-        "A kernel that reads its data once" if passes == 1 else f"One that reads it {passes} times"
-    )
+    return f"A kernel that reads its data {'once' if passes == 1 else f'{passes} times'}"
 
 
 def _rounds(found: Measured) -> str:
@@ -208,7 +207,8 @@ def _traffic(every: list[Line], missing: str) -> str:
             if cell.traffic
         ),
     )
-    return f"Page faults and moved bytes of one run at {bytes_text(largest)}, by CUPTI:\n\n{table}"
+    size = bytes_text(largest)
+    return f"Page faults and bytes moved in one run at {size}, as reported by CUPTI:\n\n{table}"
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

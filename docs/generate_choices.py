@@ -17,7 +17,7 @@ After reading this page, you can find settings that were decided for you, change
 and add a choice.
 
 A *choice* is something that a framework, a library or the system decides unless you do. Its
-*alternatives* are its other values. Name them after a level, as many as you like:
+*alternatives* are its other values. Append as many of them as you like to a level's name:
 
 ```
 golow compare resnet50 --levels eager,eager+malloc_keep,libtorch,libtorch+flush_denormals
@@ -36,15 +36,15 @@ not the requested one, the level is *unavailable* and is not timed. The record o
 values in effect (`choices`). Results are checked in any case.
 
 Three values are set by golow, not by a framework: its clock turns Python's garbage collector off
-while it times, its LibTorch program keeps freed memory, and its level `torchscript`
+while it times, its LibTorch program keeps freed memory, and its `torchscript` level
 freezes the module.
 
 ## Add a choice
 
-Add a file with a tuple `CHOICES` to `src/golow/levels/choices/`; golow scans the folder.
+Add a file with a `CHOICES` tuple to `src/golow/levels/choices/`; golow scans the folder.
 `choice.py` there describes the fields. `read` runs in the Python worker and gets its program; once
 an alternative is set, it must return that alternative's `value`. For LibTorch, add a reader and a
-setter of the same names to `levels/libtorch/sources/cpu_choices.h`. Then generate this page again
+setter with the same names to `levels/libtorch/sources/cpu_choices.h`. Then generate this page again
 with `python docs/generate_choices.py > docs/use/choices.md`.
 
 ## The list

@@ -27,8 +27,8 @@ failed or trained a different network; `audit`: no level differs or failed with 
 `study run`: every cell has a record; `selftest`: timings can be trusted; `levels --support`: no \
 level lacks an operator; `run --check`: the outputs match |
 | 1 | `compare`, `generate`, `load`, `train`, `audit`: a level differs or failed; `study run`: \
-cells are left; `levels --support`: a level lacks an operator; `run --check`: an output differs; \
-`data verify`: a file is wrong; `selftest`: timings cannot be trusted |
+some cells have no record; `levels --support`: a level lacks an operator; `run --check`: an output \
+differs; `data verify`: a file does not match; `selftest`: timings cannot be trusted |
 | 2 | an error in the command line, the model or the setup; the message states how to fix it |
 | 130 | interrupted; `compare`, `generate`, `load`, `audit` and `train` show and save partial \
 results |

@@ -37,6 +37,7 @@ print("notes:", f.notes)
 ILLEGAL = """
 extern "C" void kernel_0(void* const*, const long*, const void*) { __builtin_trap(); }
 extern "C" int play(void*, long) { __builtin_trap(); }
+extern "C" int play_at(void*) { __builtin_trap(); }
 """
 
 

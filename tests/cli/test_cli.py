@@ -78,7 +78,7 @@ MISTAKES = [
     (["compare", "lenet5", "--time-limit", "-1"], "--time-limit 60"),
     (["compare", "lenet5", "--columns", "sped"], "percentiles"),
     (["compare", "lenet5", "--fail-above", "5%"], "--against"),
-    (["compare", "lenet5", "--json", "-", "--format", "html"], "--json a file"),
+    (["compare", "lenet5", "--json", "-", "--format", "html"], "a file with --json"),
     (["compare", "lenet5", "--mode", "train", "--optimizer", "lion"], "adamw"),
     (["train", "lenet5", "--dataset", "digits", "--betas", "0.9"], "0.9,0.999"),
     (["compare", "nowhere.py:Net", "--input", "3x8x8"], "no file"),

@@ -132,7 +132,8 @@ def test_a_record_that_does_not_fit_is_kept_in_the_temporary_folder(
     temporary.mkdir()
     end = run(*COMPARE, "--out", str(place), temporary=temporary)
     [folder] = temporary.glob("golow-record-*/*")
-    assert_in_words(end, f"the record is kept in {folder}", "name another folder with --out", "mv ")
+    words = (f"the record is in a temporary folder, {folder}", "name another folder with --out")
+    assert_in_words(end, *words, "mv ")
     assert golow.load(folder).comparison.runs[0].level == "eager"
     assert "eager" in end.stdout
     assert list(place.iterdir()) == []

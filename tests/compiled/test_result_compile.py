@@ -111,7 +111,7 @@ def test_a_comparison_of_training_steps_is_refused() -> None:
 
 def test_a_loaded_record_needs_the_model(tmp_path: Path) -> None:
     loaded = golow.load(result(*FASTEST).save(tmp_path))
-    with pytest.raises(GolowError, match=r"has no model\n.*result.compile\(model, x\)"):
+    with pytest.raises(GolowError, match=r"does not contain the model\n.*compile\(model, x\)"):
         loaded.compile(quiet=True)
     with pytest.raises(GolowError, match="only one of model and inputs"):
         loaded.compile(network(), quiet=True)
@@ -159,7 +159,7 @@ def test_modules_that_draw_take_what_golow_drew_only_in_its_worker() -> None:
             return x + torch.randn_like(x)
 
     request = Request(Draws(), input_shape=(3, 4, 4), batch=2, threads=1)
-    with pytest.raises(GolowError, match="draws random numbers, which golow gave it"):
+    with pytest.raises(GolowError, match="uses random numbers, which golow supplied as inputs"):
         Result(compared(), request=request).compile(quiet=True)
 
 

@@ -1,5 +1,5 @@
-"""The digest of a model of transformers, by which its lowered graphs are kept: the package is known
-by its version, and what others have changed in it is seen."""
+"""The digest of a model from transformers, by which its lowered graphs are kept: the package is
+known by its version, and what others have changed in it is seen."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_a_picture_that_does_not_decode(kind: str, suffix: str, tmp_path: Path) 
 
 
 def folder_part(path: Path) -> Part:
-    """Two classes of one picture each: all of it is the training part."""
+    """Two classes of one picture each: all of it is the training set."""
     picture(path / "a" / "zz.png")
     picture(path / "b" / "zz.png")
     from golow.data.part import PicturePart

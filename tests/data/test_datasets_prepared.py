@@ -89,7 +89,7 @@ def test_mean_and_deviation_are_taken_over_when_given(tmp_path: Path) -> None:
     facts = ImageFacts(
         dataset="d", part="test", classes=("a",), mean=(0.1, 0.2), deviation=(0.3, 0.4)
     )
-    images = np.zeros((3, 2, 1, 1), dtype=np.uint8)  # constant: a test part may be
+    images = np.zeros((3, 2, 1, 1), dtype=np.uint8)  # constant: a test set may be
     write_images(tmp_path / "part", np.zeros(3, dtype=np.int64), [images], (2, 1, 1), facts)
     assert open_images(tmp_path / "part").facts.deviation == (0.3, 0.4)
 

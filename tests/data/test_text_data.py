@@ -135,7 +135,7 @@ def test_tokens_go_through_the_feed_as_they_are(files: tuple[Path, ...]) -> None
         ("llama_tiny", "digits", {}, "llama_tiny takes no images, and digits has images"),
         ("llama_tiny", "text", {"sequence": 2000}, "takes at most 1024 tokens, not 2000"),
         ("llama_tiny", "text", {"resolution": 32}, "text is a text and has no resolution"),
-        ("lenet5", "digits", {"sequence": 32}, "digits has images, no sequences"),
+        ("lenet5", "digits", {"sequence": 32}, "digits has images, not sequences"),
         ("lstm", "text", {"sequence": 10**6}, "no sequences of 1000000"),
         (
             "llama_tiny",

@@ -24,12 +24,6 @@ if (lacking := missing("cudnn")) is not None:
     pytest.skip(f"{lacking[0]}: {lacking[1]}", allow_module_level=True)
 
 
-UNEXPLAINED = pytest.mark.xfail(
-    reason="in TF32 two runs of this program differ, momenta by up to 0.006 after six steps"
-)
-CASES = [pytest.param(name, marks=UNEXPLAINED) if name == "residual" else name for name in NAMES]
-
-
 def stepping(step: TrainingStep, batch: Batch) -> float:
     return float(step(batch.inputs[0], *batch.targets))
 
@@ -51,7 +45,7 @@ def assert_same(found: Tensor, wanted: Tensor, what: str) -> None:
     assert torch.equal(found, wanted), f"{what}: different, by at most {far}"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_program_trains_and_evaluates_as_the_plans_do(name: str, tmp_path: Path) -> None:
     folder = project(name)
     files = [folder / f"{file}.safetensors" for file in ("weights", "example")]
@@ -69,7 +63,7 @@ def test_the_program_trains_and_evaluates_as_the_plans_do(name: str, tmp_path: P
     assert (ended.returncode, "different" in ended.stdout) == (1, True)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_client_goes_on_where_python_stopped_and_back(name: str, tmp_path: Path) -> None:
     """On memory of the host and of the GPU, with another rate, from one program to the other."""
     data, folder = case(name).batches, project(name)

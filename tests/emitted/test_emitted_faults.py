@@ -269,7 +269,7 @@ def test_a_project_is_replaced_by_another_one(tmp_path: Path) -> None:
     [
         (["--level", "onednn", "--batch", "1,x"], "--batch 1,x is not a batch size"),
         (["--level", "onednn", "--batch", "0,1"], "a batch of 0 has no sample"),
-        (["--batch", "1,8"], "the program of libtorch takes any batch"),
+        (["--batch", "1,8"], "the libtorch program accepts any batch size"),
         (["--level", "onednn", "--threads", "0"], "0 threads compute nothing"),
     ],
 )

@@ -80,7 +80,7 @@ def test_too_much_memory_is_found(tmp_path: Path) -> None:
 
 FOLDER = "is a folder, not a file"
 NOT_UTF8 = "is not UTF-8 text: byte 0xff in line 2"
-STREAM = "- would be standard output, but golow writes files there"
+STREAM = "- means standard output, but this option writes files"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def asked(seconds: float) -> argparse.Namespace:
 def test_a_network_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "answer", lambda *given: time.sleep(600))
     [record] = survey.in_processes(["further:Bottleneck"], asked(seconds=0.0))
-    assert record["failed"] == "not ended within 0 s"
+    assert record["failed"] == "did not finish within 0 s"
 
 
 def test_a_process_that_dies_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_the_page_marks_what_loses_most_and_says_what_is_missing() -> None:
         {"network": "timm:near", "results": [result("bf16", 1.1e-4)]},
         {"network": "timm:far", "results": [result("bf16", 2e-4)]},
         {"network": "hf:odd", "results": [{"mode": "infer", "missing": "it branches"}]},
-        {"network": "hf:slow", "failed": "not ended within 300 s"},
+        {"network": "hf:slow", "failed": "did not finish within 300 s"},
     ]
     text = tables(json.loads(json.dumps(found)), "H200")
     assert text.index("timm:far") < text.index("timm:near")
     assert "| **2.00** | linear 50% |" in text and "| 1.10 | linear 50% |" in text
-    assert "it branches" in text and "not ended within 300 s" in text
+    assert "it branches" in text and "did not finish within 300 s" in text

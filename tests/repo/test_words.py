@@ -56,6 +56,10 @@ BANNED = re.compile(
             r"(?:images|samples|batch \d+) a rank\b",
             "need not be here",
             "costs in the task",
+            "half precisions",
+            "and no PyTorch",
+            "in the median",
+            "models of transformers",
         ]
     ).replace(" ", r"\s+"),
     re.IGNORECASE,

@@ -42,7 +42,7 @@ def test_on_busy_cores_the_advice_is_quiet_cores() -> None:
     )
     said = advice(comparison(*busy, race=race))
     assert "onednn stayed unclear: the cores were busy. In 50% of the blocks" in said
-    assert "for 40% of the time" in said
+    assert "for a median of 40% of the time" in said
     assert "taskset" in said
     assert "longer time limit" not in said
     # The same on quiet cores.

@@ -181,7 +181,7 @@ def test_options_of_comparisons_are_refused_for_other_records(tmp_path: Path) ->
     place = EXAMPLES["audit"](tmp_path / "it")
     for option in (("--format", "csv"), ("--columns", "time"), ("--by-layer",)):
         ended = command.golow("show", str(place), *option)
-        assert ended.status == 2 and "record of another kind: audit" in ended.error
+        assert ended.status == 2 and "different kind of record: audit" in ended.error
     both = EXAMPLES["comparison"](tmp_path / "comparison")
     assert command.golow("show", str(place), str(both), "--columns", "time").status == 0
 

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_describes_every_column_in_order_with_its_type() -> None:
     table = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
-    words = {str: "text", int: "integer", float: "number", bool: "truth"}
+    words = {str: "text", int: "integer", float: "number", bool: "boolean"}
     assert table == [(name, words[kind]) for name, kind in columns().items()]
 
 

@@ -113,6 +113,15 @@ def test_a_worker_may_be_kept_to_some_cores() -> None:
         assert os.sched_getaffinity(worker.pid) == {core}
 
 
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="the kernel has no such")
+def test_memory_that_runs_out_ends_a_worker_before_its_parent() -> None:
+    def score(process: int | str) -> int:
+        return int(Path(f"/proc/{process}/oom_score_adj").read_text())
+
+    with shell("sleep 60") as worker:
+        assert score(worker.pid) == min(score("self") + process.KILLED_FIRST, 1000)
+
+
 def test_another_python_keeps_its_own_import_path() -> None:
     """This one's standard library on PYTHONPATH would break it."""
     given = os.environ.get("PYTHONPATH")

@@ -1,4 +1,4 @@
-"""Steps of encoder-decoder models of transformers give the logits of a whole pass, and count what
+"""Steps of encoder-decoder models from transformers give the logits of a whole pass, and count what
 they read."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models of transformers and timm by name: inputs from the configuration, and errors."""
+"""Models from transformers and timm by name: inputs from the configuration, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causal models of transformers with their static and their dynamic cache give the logits of a
+"""Causal models from transformers with their static and their dynamic cache give the logits of a
 whole pass."""
 
 from __future__ import annotations

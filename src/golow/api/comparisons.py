@@ -278,7 +278,9 @@ def compare(
     if life:
         require_rounds(life_rounds)
         if ranks != 1:
-            raise GolowError("--life measures one process", "leave it out, or --ranks and --gpus.")
+            raise GolowError(
+                "--life measures one process", "leave out --life, or leave out --ranks and --gpus."
+            )
         if turn is not None and turn.is_shared:
             raise GolowError("life=True needs an exclusive GPU", "drop turn=.")
     with shown_progress("comparison", observer, quiet) as display:

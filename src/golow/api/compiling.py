@@ -92,7 +92,7 @@ def compile(
     cache: folder for builds; golow's cache by default. quiet: show no progress. generation: for a
     language model, instead of inputs: the longest text, and the number of texts in a batch; the
     result is a `Generator`, which writes text with a cache. The model is golow's GPT-2, a causal or
-    encoder-decoder model of transformers, or a step module: ``forward(tokens [batch, count],
+    encoder-decoder model from transformers, or a step module: ``forward(tokens [batch, count],
     position) -> logits [batch, vocabulary]``, whose caches are buffers that it writes in place.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an

@@ -120,7 +120,7 @@ def generate(
     quiet: bool = False,
     observer: Observer | None = None,
 ) -> GenerationResult:
-    """Generate texts at every level, prove that they are correct, and time prompt and tokens.
+    """Generate texts at every level, prove them correct, and time the prompt and the tokens.
 
     model: ``gpt2_small``, ``hf:NAME``, the folder of a training of ``golow train``, or a step
     module (docs/use/generation.md). text: what the texts begin with; several are one batch, whose

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
 
-HOW_TO_GIVE = "give both, as to golow.compile: result.compile(model, x)."
+HOW_TO_GIVE = "pass both, as to golow.compile: result.compile(model, x)."
 
 
 class Material(NamedTuple):
@@ -114,7 +114,9 @@ def _material(
         return Material(model, inputs)
     found = request or same_request(comparison.workload)
     if found is None:
-        raise GolowError(f"the record of {comparison.workload.model} has no model", HOW_TO_GIVE)
+        raise GolowError(
+            f"the record of {comparison.workload.model} does not contain the model", HOW_TO_GIVE
+        )
     if not isinstance(found.model, str) and found.example_inputs is not None:
         return Material(found.model, found.example_inputs, found)
     from golow.workload.prepare import prepare
@@ -122,7 +124,8 @@ def _material(
     prepared = prepare(found)
     if prepared.workload.draws:
         raise GolowError(
-            f"{prepared.workload.model} draws random numbers, which golow gave it", HOW_TO_GIVE
+            f"{prepared.workload.model} uses random numbers, which golow supplied as inputs",
+            HOW_TO_GIVE,
         )
     return Material(prepared.module, prepared.batches[0].inputs, found)
 

@@ -135,7 +135,7 @@ def load_test(
     example has the longest. seconds: duration of each run, which takes up to six times as long if
     the percentile needs more requests. repeats: rounds, in each of which every level runs once.
     patience: seconds without an answer after which golow gives up on a level. url: address of a
-    service that computes the same model, tested over HTTP as the level ``http``; alone unless
+    service that runs the same model, tested over HTTP as the level ``http``; alone unless
     levels are named.
 
     Every level is checked first: all answers of LoadGen's accuracy mode must agree with float64 by

@@ -151,7 +151,10 @@ def profile(
     from golow.report.profiling.export import write_tables
 
     if way_down is not None and ranks != 1:
-        raise GolowError("--way-down measures one process", "leave it out, or --ranks and --gpus.")
+        raise GolowError(
+            "--way-down measures one process",
+            "leave out --way-down, or leave out --ranks and --gpus.",
+        )
     found = []
     for precision in precisions:
         request = Request(

@@ -76,7 +76,7 @@ class QuantizationResult(NamedTuple):
         from golow.workload.prepare import prepare
 
         if self.request is None:
-            raise GolowError("a record that was loaded has no module", "quantise the model again.")
+            raise GolowError("a loaded record contains no module", "quantise the model again.")
         return prepare(self.request).module
 
 
@@ -164,7 +164,7 @@ def require_calibration(precision: str, calibrate: str | None) -> None:
             "name a data set, such as --calibrate digits, or --calibrate inputs.",
         )
     if precision not in RULES and calibrate is not None:
-        raise GolowError("--calibrate is for a network that is quantised", "add --precision int8.")
+        raise GolowError("--calibrate needs a precision that quantises", "add --precision int8.")
 
 
 def quantized_module(
@@ -187,12 +187,12 @@ def quantized_module(
 
     rule = cast("QuantizationRule", precision)
     if rule == "int8" and inputs is None:
-        raise GolowError("precision int8 needs an example of the inputs", "use int8-weights.")
+        raise GolowError("precision int8 needs example inputs", "use int8-weights.")
     example = [] if inputs is None else listed_example(module, inputs)
     if isinstance(example, Mapping):
         raise GolowError(
-            f"precision {rule} takes an example in the order of the forward pass",
-            "give the tensors as a list.",
+            f"precision {rule} takes example inputs by position, not by name",
+            "pass the tensors as a list, in the order of the forward pass.",
         )
     return quantized(module, rule, lambda: [tuple(example)]).module, "default"
 

@@ -35,7 +35,7 @@ class HostArrays:
                 return np.from_dlpack(item)
         raise GolowError(
             f"{label} is {type(item).__name__}, not an array that NumPy can read",
-            "call it with arrays of NumPy's, or with tensors on the CPU.",
+            "call it with NumPy arrays, or with tensors on the CPU.",
         )
 
     def type_of(self, array: np.ndarray) -> str:

@@ -19,11 +19,12 @@ from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.onednn.bindings.processor import instruction_sets
 from golow.levels.direct.onednn.level import probe
-from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
+from golow.levels.direct.onednn.run.called_plan import CalledPlan
 from golow.levels.direct.onednn.run.kernel_compilation import (
     NO_KERNELS,
     MissingKernel,
     Workshop,
+    set_threads,
 )
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.levels.direct.onednn.run.tuning import Layouts
@@ -147,8 +148,8 @@ class _Room:
 
     def __init__(self, plans: Mapping[Size, CalledPlan], threads: int) -> None:
         arena = Region(max(plan.plan.sizes["arena"] for plan in plans.values()))
-        self._running = {size: plan.running(arena) for size, plan in plans.items()}
-        self._threads, self._arrays = threads, HostArrays()
+        self._running = {size: plan.running(arena, threads).run for size, plan in plans.items()}
+        self._arrays = HostArrays()
 
     def arrays(self, given: Sequence[Any]) -> HostArrays:
         """Array operations for these inputs of a call."""
@@ -158,7 +159,6 @@ class _Room:
         self, size: Size, inputs: Sequence[Any], outputs: Sequence[Any], arrays: Arrays
     ) -> None:
         """Run an iteration of that size."""
-        set_threads(self._threads)
         self._running[size](
             [arrays.address(item) for item in inputs], [arrays.address(item) for item in outputs]
         )

@@ -92,6 +92,7 @@ class CheckedLevel:
 
         def written(batches: list[int], learning_rate: float, file: Path) -> None:
             self._loaded(place).outputs(batches, learning_rate, file)
+            self.observer.stage("measuring the effect of rounding")
 
         return written
 

@@ -39,10 +39,10 @@ def hard_step_values(
     as the level hands over all that they read. inputs: the graph's, by name."""
     graph = in_double(graph)
     judged = dict(hard_nodes(graph, found.hard))
-    values = {name: doubled(tensor) for name, tensor in inputs.items()}
+    values = dict(inputs)
     last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
     for position, node in enumerate(graph.nodes):
-        given = {name: values[name] for name in node.references() if name in values}
+        given = {name: doubled(values[name]) for name in node.references() if name in values}
         known = position in judged and given.keys() == {*node.references()}
         wanted = evaluated(node, given) if known else (None,) * len(node.outputs)
         for place, (value, right) in enumerate(zip(node.outputs, wanted, strict=True)):
@@ -50,11 +50,12 @@ def hard_step_values(
                 continue
             own = found(position, value.name)
             if own is not None and right is not None:
+                right = right.to(own.device)
                 item = StepValue(value.name, node, place, own, right, given, NOTHING, None)
                 yield HardStepValue(item, judged[position])
             later = found.read_later(position, value.name)
             if later is not None:
-                values[value.name] = doubled(later) if later.is_floating_point() else later.clone()
+                values[value.name] = later.clone()
             elif right is not None:
                 values[value.name] = right
         for name in given:

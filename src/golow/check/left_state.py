@@ -25,7 +25,7 @@ from golow.workload.bundle import Bundle
 
 LEAST_EXACT, LEAST_COARSE = 0.9, 0.5
 """The level's parameters must have moved by at least this share of what eager's did, and at most by
-one over it. Coarse: in half precisions and TF32, where an optimizer that divides by a gradient's
+one over it. Coarse: in bf16, fp16 and TF32, where an optimizer that divides by a gradient's
 size also moves what is only rounding."""
 
 LEAST_ALIKE = 0.6
@@ -150,7 +150,7 @@ def _median(shares: Sequence[tuple[float, int]]) -> float:
 
 
 def _ways(bundle: Bundle, own: Path, others: Sequence[Path]) -> Iterator[_Way]:
-    """Those of all parameters, one after the other: a large network need not fit into memory."""
+    """Ways of all parameters, one after the other: a large network need not fit into memory."""
     with (
         safe_open(bundle.file("weights.safetensors"), "pt") as before,
         safe_open(own, "pt") as found,

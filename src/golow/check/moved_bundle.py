@@ -33,7 +33,7 @@ def working_rounding(bundle: Bundle) -> Rounding:
 
 def _least_dimensions(workload: Workload) -> int:
     """The precision rounds weights with at least this many dimensions: those of convolutions have
-    at least three, those of matrix products two. In inference, half precisions store all weights.
+    at least three, those of matrix products two. In inference, bf16 and fp16 store all weights.
     """
     if workload.precision == "default":
         return 3

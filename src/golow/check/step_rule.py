@@ -13,7 +13,7 @@ moves takes the place of its size. A product in float32 may also be off by some 
 of all terms without their signs: a library may add tens of thousands of them one after the other,
 and what it has in between may be larger than each term and the result. An element that jumps (a
 floor, a comparison, a relu) passes if it is what one of the moved computations gives. In an update,
-the size is that of the change, beside a few float32 roundings of what is changed.
+the size is that of the change, plus a few float32 roundings of what is changed.
 
 Whole numbers must be equal, but for such jumps.
 """
@@ -65,7 +65,7 @@ IN_FLOAT32 = Limit(1024.0, 256.0)
 """Sums of float32 add up to thousands of terms one after the other: gradients of convolutions were
 off by 780 and 33 at most in the zoo."""
 COARSE = Limit(24.0, 6.0)
-"""Limit in TF32 and half precisions: sums are float32's; what is added and the result are
+"""Limit in TF32, bf16 and fp16: sums are float32's; what is added and the result are
 rounded."""
 OF_TERMS = Limit(64.0, 16.0)
 """In float32, of the sum of a product's terms without their signs. The gradient of ResNet-18's
@@ -78,7 +78,7 @@ reads."""
 
 
 def _names(*kinds: type[Operator]) -> set[str]:
-    """Those operators and their gradients, by their names in graphs."""
+    """These operators and their gradients, by their names in graphs."""
     operators = vocabulary().values()
     return {item.op() for item in operators if issubclass(item.gradient_of or item, kinds)}
 
@@ -92,10 +92,10 @@ PRODUCTS = RECURRENCES | _names(
 LEAST_OF_FLOAT16 = 2.0**-24
 """The smallest number of float16, to which numbers near zero are rounded."""
 SMALLEST = {"float16": 8 * LEAST_OF_FLOAT16}
-"""By how much a value near zero may be off, by the type in which it is stored; float32's least
-else."""
+"""Largest error of a value near zero, by the type in which it is stored; float32's least
+for all others."""
 LARGEST = {"float16": 65504.0}
-"""From which value on the type has infinity instead."""
+"""The value from which on the type has infinity instead."""
 
 
 def summary(errors: Iterable[StepError]) -> StepsCheck:
@@ -150,10 +150,9 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
         wrong = found.to(wanted.dtype) != wanted
         return 0.0 if _all_jump(value, wrong, rounded) else math.inf
     smallest = SMALLEST.get(stored, 2.0**-126)
-    if value.before is None:
-        share = _plain_share(found, wanted, rounded, smallest)
-        if share <= 1.0:
-            return share
+    share = _plain_share(value, rounded, smallest)
+    if share <= 1.0:
+        return share
     error = _error(found, wanted)
     if not bool(torch.isfinite(error.max())):
         found, wanted, odd = _finite(found.double(), wanted, stored)
@@ -183,31 +182,44 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
     return share
 
 
-def _plain_share(found: Tensor, wanted: Tensor, rounded: _Rounded, least: float) -> float:
-    """The share of what is allowed by the elements' own sizes; NaN if something is not finite. It
-    passes memory once, in pieces that a cache holds: most values need no more."""
-    half, count = _rms(wanted) / 2, wanted.numel()
-    largest = errors = sizes = torch.zeros((), dtype=torch.float64)
-    for one, other in _pieces(found, wanted):
-        error, size = _error(one, other), other.abs().clamp_min_(half)
+def _plain_share(value: StepValue, rounded: _Rounded, least: float) -> float:
+    """The share of what is allowed by the elements' own sizes, and in an update by those of the
+    change; NaN if something is not finite. It passes memory twice, in pieces that a cache holds:
+    most values need no more."""
+    of_sizes = [(value.wanted, rounded, least)]
+    if value.before is not None:
+        of_sizes = [(value.wanted, _Rounded(UPDATE, FLOAT32.size), 0.0)]
+        of_sizes += [(value.wanted - value.before, rounded, 2.0**-126)]
+    sizes = [size for size, _, _ in of_sizes]
+    halves = [_rms(size) / 2 for size in sizes]
+    zero = torch.zeros((), dtype=torch.float64, device=value.wanted.device)
+    largest, errors, squares = zero, zero, [zero] * len(of_sizes)
+    for found, wanted, *parts in _pieces(value.found, value.wanted, *sizes):
+        error, allowed = _error(found, wanted), torch.zeros_like(wanted)
         errors = errors + error.square().sum()
-        sizes = sizes + size.square().sum()
-        allowed = size.mul_(rounded.limit.largest * rounded.unit).add_(least)
+        for place, (_, how, more) in enumerate(of_sizes):
+            size = parts[place].abs().clamp_min_(halves[place])
+            squares[place] = squares[place] + size.square().sum()
+            allowed.add_(size.mul_(how.limit.largest * how.unit)).add_(more)
         largest = torch.maximum(largest, error.div_(allowed).max())
-    mean = (sizes / count).sqrt() * (rounded.limit.mean * rounded.unit) + least
+    count = value.wanted.numel()
+    mean = sum(
+        (square / count).sqrt() * (how.limit.mean * how.unit) + more
+        for square, (_, how, more) in zip(squares, of_sizes, strict=True)
+    )
     return float(torch.maximum(largest, (errors / count).sqrt() / mean))
 
 
-def _pieces(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both in parts of about this many elements."""
-    if found.is_contiguous() and wanted.is_contiguous():
-        found, wanted = found.view(-1), wanted.view(-1)
-    rows = max(PIECE * found.shape[0] // found.numel(), 1)
-    return zip(torch.split(found, rows), torch.split(wanted, rows), strict=True)
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors of one shape in parts of about this many elements."""
+    if all(tensor.is_contiguous() for tensor in tensors):
+        tensors = tuple(tensor.view(-1) for tensor in tensors)
+    rows = max(PIECE * tensors[0].shape[0] // tensors[0].numel(), 1)
+    return zip(*(torch.split(tensor, rows) for tensor in tensors), strict=True)
 
 
 class _Allowed(NamedTuple):
-    """By how much each element may be off, and the root mean square of all of them."""
+    """The largest error of each element, and the root mean square of all errors."""
 
     each: Tensor
     mean: Tensor
@@ -269,7 +281,7 @@ def _without_signs(value: StepValue) -> Tensor:
         name: tensor.abs() if tensor.is_floating_point() else tensor
         for name, tensor in value.given.items()
     }
-    return evaluated(value.node, given)[value.place].abs()
+    return evaluated(value.node, given)[value.place].abs().to(value.found.device)
 
 
 def _all_jump(
@@ -291,14 +303,15 @@ def _all_jump(
 
 def _moved(value: StepValue, rounded: _Rounded, draws: int) -> Iterator[Tensor]:
     """The value from inputs that are perturbed by about a rounding."""
-    generator = torch.Generator().manual_seed(0)
+    device = value.found.device
+    generator = torch.Generator(device).manual_seed(0)
 
     def moved(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor
-        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        return tensor + noise.mul_(rounded.unit * tensor.abs() + rounded.least)
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device=device)
+        return tensor + noise.to(tensor.device).mul_(rounded.unit * tensor.abs() + rounded.least)
 
     for _ in range(draws):
         given = {name: moved(tensor) for name, tensor in value.given.items()}
-        yield evaluated(value.node, given)[value.place]
+        yield evaluated(value.node, given)[value.place].to(device)

@@ -23,6 +23,7 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 from golow.lower.operators.loss_gradient import LossGradient
 
+CPU = torch.device("cpu")
 DOUBLE = Symbol(kind="dtype", name="float64")
 SINGLE = Symbol(kind="dtype", name="float32")
 
@@ -60,13 +61,13 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
     here: one rank's values do not determine them. The check of the gradients covers them.
     """
     graph = in_double(graph)
-    values = {name: doubled(tensor) for name, tensor in inputs.items()}
+    values = dict(inputs)  # as the level has them; float64 would take twice the memory
     unseen: dict[str, frozenset[str]] = {}
     last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
     gradients = {item.name for item in graph.outputs if item.kind == "gradient"}
     state, scale = state_outputs(graph), 1.0
     for position, node in enumerate(graph.nodes):
-        given = {name: values[name] for name in node.references()}
+        given = {name: doubled(values[name]) for name in node.references()}
         behind = NOTHING.union(*(unseen.get(name, NOTHING) for name in given))
         if node.phase == "update" and scale != 1.0:
             given |= {name: given[name] / scale for name in given.keys() & gradients}
@@ -79,23 +80,45 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
             if own is None:
                 unseen[value.name] = behind | {node.op}
                 continue
+            wanted = wanted.to(own.device)
             if node.op == LossGradient.op():  # the loss may be scaled: so are all gradients
                 scale = float(own)
             elif node.op != AllReduce.op():  # the gradients of the other ranks are not here
-                before = values.get(state.get(value.name, "")) if node.phase == "update" else None
+                kept = values.get(state.get(value.name, "")) if node.phase == "update" else None
+                before = None if kept is None else doubled(kept)
                 yield StepValue(value.name, node, place, own, wanted, given, behind, before)
             if own.shape == wanted.shape:  # a copy: the next window takes the memory of this one
-                values[value.name] = doubled(own) if own.is_floating_point() else own.clone()
+                values[value.name] = own.clone()
         for name in given:
             if last[name] == position:
                 del values[name]
 
 
 def evaluated(node: Node, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """The results of a node in float64."""
+    """The results of a node in float64, on the device of what it reads.
+
+    With whole numbers it is computed on the CPU, because an index that is out of range ends a GPU's
+    context; so is what a GPU has no kernel or no memory for.
+    """
+    device = next((item.device for item in given.values() if item.is_cuda), CPU)
+    if device != CPU and not any(map(_is_whole, given.values())):
+        try:
+            with device:
+                return _evaluated(node, given, device)
+        except RuntimeError:  # NotImplementedError and OutOfMemoryError are of this kind
+            pass
+    found = _evaluated(node, given, CPU)
+    return tuple(item if item is None else item.to(device) for item in found)
+
+
+def _evaluated(node: Node, given: Mapping[str, Tensor], device: torch.device) -> tuple[Tensor, ...]:
     with float64_by_default(), torch.no_grad():
-        found = run_node(node, dict(given))
-        return tuple(item if item is None else doubled(item) for item in found)
+        found = run_node(node, {name: item.to(device) for name, item in given.items()})
+        return tuple(item if item is None else doubled(item).to(device) for item in found)
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def doubled(tensor: Tensor) -> Tensor:

@@ -24,18 +24,25 @@ from golow.records.workload import KEPT
 from golow.worker.client import Worker
 from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 from golow.workload.bundle import Bundle
+from golow.workload.trial import give_back_memory
 
 WINDOW_BYTES = 1 << 30
 """Bytes of values that a worker writes at once."""
+OF_JUDGING, SPARE_BYTES = 8, 2 << 30
+"""On a GPU: copies in float64 that judging a value takes, and bytes left for everything else."""
 NUMPY_TYPES = frozenset(("float32", "float64", "int32", "int64", "int8", "uint8", "bool"))
 
 
 def verify_steps(
     worker: Worker, bundle: Bundle, learning_rate: float, working: Rounding, folder: Path
 ) -> StepsCheck:
-    """Judge every operation of one iteration on the first batch, from the bundle's weights. Raises
-    `Unsupported` for a worker without a plan, and what asking a worker raises."""
-    return summary(step_errors(worker, bundle, learning_rate, working, folder))
+    """Judge every operation of one iteration on the first batch, from the bundle's weights, on the
+    workload's device. Raises `Unsupported` for a worker without a plan, and what asking a worker
+    raises."""
+    try:
+        return summary(step_errors(worker, bundle, learning_rate, working, folder))
+    finally:
+        give_back_memory(bundle.workload.device)
 
 
 def step_errors(
@@ -43,14 +50,17 @@ def step_errors(
 ) -> Iterator[StepError]:
     """Yield the error of each result, in the order in which they are made; then those of results
     from hard values."""
-    with _HandedOver(worker, learning_rate, folder) as values:
+    device = torch.device(bundle.workload.device)
+    with _HandedOver(worker, learning_rate, folder, device) as values:
         graph = values.graph
-        inputs = dict(_inputs(bundle, graph, learning_rate))
+        inputs = {
+            name: placed(item, device) for name, item in _inputs(bundle, graph, learning_rate)
+        }
         for value in step_values(graph, inputs, values):
             yield judged(value, working, values.stored[value.name].held)
     if working is FP16 or not hard_values(graph):  # its gradients overflow at small variances
         return
-    with _HandedOver(worker, learning_rate, folder, hard=True) as values:
+    with _HandedOver(worker, learning_rate, folder, device, hard=True) as values:
         for value, words in hard_step_values(graph, inputs, values):
             error = judged(value, working, values.stored[value.name].held)
             yield msgspec.structs.replace(error, hard=words)
@@ -61,8 +71,14 @@ class _HandedOver:
     needed, in the memory of the earlier ones. hard: of operations that are given hard values."""
 
     def __init__(
-        self, worker: Worker, learning_rate: float, folder: Path, hard: bool = False
+        self,
+        worker: Worker,
+        learning_rate: float,
+        folder: Path,
+        device: torch.device,
+        hard: bool = False,
     ) -> None:
+        self._device = device
         self._worker, self._rate, self._hard = worker, learning_rate, hard
         self._file = folder / "values"
         self._graph = folder / f"{self._file.name}{GRAPH_OF_VALUES}"
@@ -114,11 +130,22 @@ class _HandedOver:
                 self._bytes.data,
                 place.offset,
             )
-            return torch.from_numpy(array.transpose(np.argsort(place.order)))
+            found = torch.from_numpy(array.transpose(np.argsort(place.order)))
         except (ValueError, TypeError, IndexError) as error:
             raise self._worker.fail(
                 "protocol", f"the file of values has no whole {name}: {error}"
             ) from error
+        return placed(found, self._device)
+
+
+def placed(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; where it is, if the device has too little memory to judge it."""
+    if device.type == "cpu":
+        return tensor
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    needed = OF_JUDGING * 8 * tensor.numel() + SPARE_BYTES
+    return tensor.to(device) if free + unused > needed else tensor
 
 
 def _inputs(bundle: Bundle, graph: Graph, rate: float) -> Iterator[tuple[str, Tensor]]:
@@ -129,7 +156,7 @@ def _inputs(bundle: Bundle, graph: Graph, rate: float) -> Iterator[tuple[str, Te
 
 def _input(bundle: Bundle, item: GraphInput, rate: float) -> Tensor:
     if item.kind in KEPT:
-        return torch.zeros(item.value.shape)
+        return torch.zeros(()).expand(item.value.shape)  # takes no memory
     if item.kind == "learning_rate":
         return torch.tensor(rate)
     name, key = "weights", item.target

@@ -44,7 +44,9 @@ def audit(
     *,
     inputs: InputFlags,
     levels: LevelNames = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Try only the likeliest choices.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Try only the most promising choices.")
+    ] = False,
     apply: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +56,7 @@ def audit(
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="Seconds of a race for each level and alternative in it.")
+        float, typer.Option(help="Race time for each level and alternative, in seconds.")
     ] = 5.0,
     network: TrainedNetworkFlags,
     optimizer: OptimizerFlags,
@@ -75,7 +77,7 @@ def audit(
     from golow.report.audit.progress import AuditProgressDisplay
 
     if apply not in (None, BEST):
-        raise GolowError(f"--apply {apply} is not known", f"use --apply {BEST}.")
+        raise GolowError(f"--apply does not accept {apply!r}", f"use --apply {BEST}.")
     store.require_writable(out)
     require_json(json)
     with AuditProgressDisplay(PlainConsole(stderr=True)) as display:

@@ -73,7 +73,7 @@ def build(
         bool, typer.Option("--without-weights", help="Leave the weights out of the file.")
     ] = False,
 ) -> None:
-    """Build a model for these sizes and write it as a file, for golow run and
+    """Build a model for the given batch sizes and write it to a file, for golow run and
     golow.load_compiled."""
     from golow.api.quantizing import with_precision
     from golow.report.progress import ProgressDisplay
@@ -142,6 +142,8 @@ def _numbers(option: str, text: str | None) -> list[int]:
 
 def _require_one(sizes: list[int], lengths: list[int], level: str, other: bool) -> None:
     if len(sizes) > 1 or len(lengths) > 1:
-        raise GolowError(f"a model of {level} has one size", "name one --batch and one --sequence.")
+        raise GolowError(
+            f"files for {level} have a single size", "use one --batch and one --sequence."
+        )
     if other:
-        raise GolowError("--tune and --without-weights are for the direct levels", "leave it out.")
+        raise GolowError("--tune and --without-weights are for direct levels", "leave them out.")

@@ -11,7 +11,7 @@ from golow.report.console import wide_console
 
 def choices(
     name: Annotated[
-        str | None, typer.Argument(help="A choice or an alternative: everything about it.")
+        str | None, typer.Argument(help="Show everything about this choice or alternative.")
     ] = None,
     level: Annotated[str | None, typer.Option(help="Only those in effect at this level.")] = None,
     mode: Annotated[str | None, typer.Option(help="Only those in this mode: infer, train.")] = None,
@@ -21,7 +21,7 @@ def choices(
 ) -> None:
     """List the settings that have a default, with their alternatives.
 
-    An alternative's name after a level sets it: --levels eager,eager+fused_sgd.
+    To set an alternative, append its name to a level: --levels eager,eager+fused_sgd.
     """
     from golow.levels.choices.listing import listed, named
     from golow.report.choices import choice_page, choices_table

@@ -120,8 +120,8 @@ def compare(
     fail_above: Annotated[
         str | None,
         typer.Option(
-            help="With --against: exit status 1 if a level is slower than there, with confidence, "
-            "by more than this share, such as 5%."
+            help="With --against: exit with status 1 if a level is slower than in that comparison, "
+            "with confidence, by more than this share, such as 5%."
         ),
     ] = None,
 ) -> None:

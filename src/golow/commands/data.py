@@ -101,7 +101,7 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
 def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
     """Check downloaded files against the publishers' MD5 sums, and prepared files against golow's.
 
-    The exit status is 1 when a file is wrong.
+    The exit status is 1 when a file does not match.
     """
     from golow.data import catalog, places
     from golow.data.prepare import title

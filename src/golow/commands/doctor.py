@@ -6,8 +6,8 @@ from golow.report.console import wide_console
 
 
 def doctor() -> None:
-    """Show which levels can run here, how to install missing packages, which model libraries import
-    with this torch, and what may disturb timings."""
+    """Show which levels can run here, how to install missing packages, which model libraries can be
+    imported with this torch, and what may affect timings."""
     from golow.levels.ladder import LADDER
     from golow.measure.environment import environment
     from golow.report.comparison.lists import doctor_report

@@ -66,7 +66,7 @@ def emit(
     sizes = inputs.sizes()
     if level is EmittedLevel.libtorch and len(sizes) > 1:
         raise GolowError(
-            "the program of libtorch takes any batch; onednn and cudnn have a plan for each size",
+            "the libtorch program accepts any batch size; onednn and cudnn have a plan for each",
             f"use --batch {sizes[-1]}, or add --level onednn.",
         )
     require_batches(model, sizes)

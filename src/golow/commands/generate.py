@@ -81,7 +81,9 @@ def generate(
         int | None, typer.Option(help="Number of random tokens in a prompt.  [default: 64]")
     ] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
-    batch: Annotated[str, typer.Option(help="Texts in a batch; several sizes as 1,8.")] = "1",
+    batch: Annotated[
+        str, typer.Option(help="Texts in a batch, or several sizes, such as 1,8.")
+    ] = "1",
     levels: Annotated[
         str | None,
         typer.Option(
@@ -104,27 +106,29 @@ def generate(
     device: DeviceOption = DeviceName.cpu,
     temperature: Annotated[
         float,
-        typer.Option(help="Divide the logits by this before drawing; 0: the most likely token."),
+        typer.Option(help="Divide the logits by this before sampling; 0: the likeliest token."),
     ] = 0.0,
     top_k: Annotated[
-        int, typer.Option("--top-k", help="Draw among this many of the likeliest tokens; 0: all.")
+        int, typer.Option("--top-k", help="Sample from this many of the likeliest tokens; 0: all.")
     ] = 0,
     top_p: Annotated[
         float,
-        typer.Option("--top-p", help="Draw among the likeliest tokens that add up to this share."),
+        typer.Option(
+            "--top-p", help="Sample from the likeliest tokens whose probabilities add up to this."
+        ),
     ] = 1.0,
     weights: Annotated[
         Path | None, typer.Option(help="A .safetensors file with the state dict.")
     ] = None,
     published: WeightsFlags,
-    seed: Annotated[int, typer.Option(help="Seed of the weights and of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the weights and the random numbers.")] = 0,
     threads: Threads = None,
-    seconds: Annotated[float, typer.Option(help="Seconds of the race per level.")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="Race time per level, in seconds.")] = 20.0,
     out: Out = Path("runs"),
     json: JsonFile = None,
     report: ReportFile = None,
 ) -> None:
-    """Generate texts at every level, check every token, and time prompt and tokens.
+    """Generate texts at every level, check every token, and time the prompt and the tokens.
 
     The exit status is 1 when a level differs or fails.
     """

@@ -74,6 +74,6 @@ def rescued(save: Save, error: GolowError) -> GolowError:
         also = f"{error.message}; the temporary folder cannot be written either ({second.args[-1]})"
         return GolowError(also, error.hint)
     return GolowError(
-        f"{error.message}\nthe record is kept in {folder}",
+        f"{error.message}\nthe record is in a temporary folder, {folder}",
         f"{error.hint.rstrip('.')}; to keep it: mv {shlex.quote(str(folder))} FOLDER",
     )

@@ -33,9 +33,9 @@ def levels(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Show which level supports which operators of this model, without building or "
-            "running them: a model from `golow models`, or file.py:Name, package.module:name, "
-            "file.pt2. The other options apply to --support.",
+            help="Show which levels support which operators of this model, without building or "
+            "running the levels: a model from `golow models`, or file.py:Name, "
+            "package.module:name, file.pt2. The other options apply to --support.",
             show_default=False,
         ),
     ] = None,
@@ -98,8 +98,9 @@ def _require_no_options(context: typer.Context) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
+            option = parameter.opts[0]
             raise GolowError(
-                f"{parameter.opts[0]} needs a model", "add --support MODEL, or leave it out."
+                f"{option} needs a model", f"add --support MODEL, or leave out {option}."
             )
 
 

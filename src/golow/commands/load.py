@@ -54,12 +54,12 @@ def load(
     latency: Annotated[
         str | None,
         typer.Option(
-            help="Limit of the latency, such as 20ms; without --rate, golow searches for the "
+            help="Latency limit, such as 20ms; without --rate, golow searches for the "
             "highest rate that stays within it."
         ),
     ] = None,
     percentile: Annotated[
-        float, typer.Option(help="Percentage of requests that must stay within the latency.")
+        float, typer.Option(help="Percentage of requests that must stay within the latency limit.")
     ] = 99.0,
     rate: Annotated[
         str | None,
@@ -75,7 +75,7 @@ def load(
     tpot: Annotated[
         str | None,
         typer.Option(
-            help="For text generation: limit on the mean time of a later token, such as 20ms."
+            help="For text generation: limit on the mean time per later token, such as 20ms."
         ),
     ] = None,
     prompt: Annotated[
@@ -129,8 +129,8 @@ def load(
     url: Annotated[
         str,
         typer.Option(
-            help="Send the requests to a service that computes the same model, such as "
-            "http://localhost:8000; --levels adds levels beside it.",
+            help="Send the requests to a service that runs the same model, such as "
+            "http://localhost:8000; --levels adds levels to compare it with.",
             show_default=False,
         ),
     ] = "",

@@ -31,11 +31,11 @@ class Look(NamedTuple):
         if self.columns:
             require_columns(self.columns)
         if self.form == "csv" and self.columns:
-            raise GolowError("--format csv has every column", "leave out --columns.")
+            raise GolowError("--format csv always has every column", "leave out --columns.")
         if self.is_document and json == "-":
             raise GolowError(
-                f"--json - and --format {self.form} both need standard output",
-                "give --json a file.",
+                f"--json - and --format {self.form} both write to standard output",
+                "name a file with --json.",
             )
 
     def show(

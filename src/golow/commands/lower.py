@@ -61,8 +61,8 @@ def lower(
         bool,
         typer.Option(
             "--roof",
-            help="Check and time the level; print the time of each step of its plan beside the "
-            "least possible time on this machine, the largest loss first.",
+            help="Check and time the level; print the time of each step of its plan next to the "
+            "minimum possible time on this machine, largest difference first.",
         ),
     ] = False,
     verify: Annotated[
@@ -108,7 +108,8 @@ def lower(
     if weights is not None:
         if roof and not verify:
             raise GolowError(
-                "--roof does not take --weights", "leave it out; --verify and --show take it."
+                "--roof does not accept --weights",
+                "leave out --weights; --verify and --show accept it.",
             )
         workload |= {"weights": weights}
     if verify:
@@ -125,7 +126,7 @@ OF_ROOF = ("measure", "top", "time_limit", "json")
 def _require_gpu(context: typer.Context, device: DeviceName, kernels: bool, verify: bool) -> None:
     """Raise `GolowError` for what does not go with --gpu."""
     if device != DeviceName.cuda:
-        raise GolowError("--gpu names a GPU", "add --device cuda.")
+        raise GolowError("--gpu needs --device cuda", "add --device cuda.")
     if kernels or verify or any(is_typed(context, name) for name in ("measure", "time_limit")):
         raise GolowError(
             "--gpu shows the plan for a GPU without using it; nothing is compiled or run",
@@ -164,7 +165,8 @@ def _require_no_options(context: typer.Context, level: str, show: bool, kernels:
     """Raise `GolowError` for an option of --roof without it, and for --kernels alone."""
     for parameter in context.command.params:
         if parameter.name in OF_ROOF and is_typed(context, parameter.name):
-            raise GolowError(f"{parameter.opts[0]} is for --roof", "add --roof, or leave it out.")
+            option = parameter.opts[0]
+            raise GolowError(f"{option} needs --roof", f"add --roof, or leave out {option}.")
     if kernels and not (show and level):
         raise GolowError("--kernels needs a level and --show", "add --level vendor --show.")
 

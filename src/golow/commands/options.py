@@ -115,7 +115,7 @@ PrecisionOption = Annotated[
         "--precision",
         parser=_unquantized,
         metavar=f"[{'|'.join(PrecisionName)}]",
-        help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
+        help="Arithmetic that every level uses. default is PyTorch's: float32, with TF32 in "
         "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU.",
     ),
 ]
@@ -123,7 +123,7 @@ ComparedPrecision = Annotated[
     ComparedPrecisionName,
     typer.Option(
         "--precision",
-        help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
+        help="Arithmetic that every level uses. default is PyTorch's: float32, with TF32 in "
         "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
         "int8-weights, int4-weights and fp8-weights quantise the network first; every level then "
         "runs the quantised network.",
@@ -132,8 +132,8 @@ ComparedPrecision = Annotated[
 Calibrate = Annotated[
     str | None,
     typer.Option(
-        help="With a --precision that quantises: source of the samples, a data set from `golow "
-        "data list`, or inputs for those that golow generates.",
+        help="With a --precision that quantises: calibration samples from a data set in `golow "
+        "data list`, or `inputs`, which golow generates.",
         show_default=False,
     ),
 ]
@@ -176,7 +176,7 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     """Raise `GolowError` for ``-``, which means standard output: the command writes files."""
     if str(path) == "-":
         raise GolowError(
-            f"{option.opts[0]} - would be standard output, but golow writes files there",
+            f"{option.opts[0]} - means standard output, but this option writes files",
             "name a folder or a file; only --json - writes to standard output.",
         )
     return path
@@ -229,7 +229,7 @@ def counts(option: str, text: str) -> list[int]:
         return [int(part) for part in names(text) or []]
     except ValueError:
         raise GolowError(
-            f"{option} {text} is not whole numbers", f"for example {option} 1,2."
+            f"{option} {text} is not a list of whole numbers", f"for example {option} 1,2."
         ) from None
 
 
@@ -265,7 +265,10 @@ def workers(given: list[str]) -> dict[str, list[str]]:
     for text in given:
         name, equals, command = text.partition("=")
         if not (name and equals and command.strip()):
-            raise GolowError(f"--worker {text!r} is not NAME=COMMAND", '--worker "mine=./runtime"')
+            raise GolowError(
+                f"--worker {text!r} does not have the form NAME=COMMAND",
+                'for example --worker "mine=./runtime"',
+            )
         found[name] = shlex.split(command)
     return found
 

@@ -57,7 +57,8 @@ def profile(
     execution: ExecutionFlags,
     ranks: RanksFlags,
     precision: Annotated[
-        str, typer.Option(help="Arithmetic of every level; several with commas: default,bf16.")
+        str,
+        typer.Option(help="Arithmetic that every level uses; or several, such as default,bf16."),
     ] = "default",
     steps: Annotated[int, typer.Option(help="Profiled steps of each level.")] = 5,
     time_limit: Annotated[
@@ -73,8 +74,8 @@ def profile(
         str | None,
         typer.Option(
             metavar="LAYER",
-            help="Instead of a profile: the frames and instructions between the call of this layer "
-            "and the vendor's routine, such as layer1.0.conv1. CPU; needs Valgrind.",
+            help="Instead of a profile: the frames and instructions between the call of this "
+            "layer, such as layer1.0.conv1, and the vendor's routine. CPU only; needs Valgrind.",
         ),
     ] = None,
     save: Annotated[
@@ -174,4 +175,5 @@ def _precision(name: str) -> Precision:
             precision: Precision = known
             return precision
     require_no_rule(name)
-    raise GolowError(f"there is no precision {name!r}", f"one of {', '.join(get_args(Precision))}.")
+    known = ", ".join(get_args(Precision))
+    raise GolowError(f"there is no precision {name!r}", f"use one of {known}.")

@@ -25,8 +25,8 @@ CalibrateOption = Annotated[
     str,
     typer.Option(
         "--calibrate",
-        help="Source of the samples: a data set from `golow data list`, or inputs for the "
-        "workload's own.",
+        help="Calibration samples: a data set from `golow data list`, or `inputs`, which golow "
+        "generates.",
         show_default=False,
     ),
 ]

@@ -28,7 +28,7 @@ def run(
     weights: Annotated[
         Path | None, typer.Option(help="A .safetensors file with other weights.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of a call.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads per call.")] = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -36,7 +36,8 @@ def run(
         ),
     ] = False,
     timed: Annotated[
-        bool, typer.Option("--time", help="Print the median time of a call, for two seconds.")
+        bool,
+        typer.Option("--time", help="Print the median time of a call, measured over two seconds."),
     ] = False,
 ) -> None:
     """Run a saved module, without PyTorch. The exit status is 1 if --check finds a difference."""

@@ -44,9 +44,9 @@ def show(
     """Show records: comparisons, audits, training runs, profiles and others.
 
     Two comparisons are shown as one table of what changed from the first to the second. Several can
-    be shown together only if machine, versions and workload are the same. A folder of records, such
-    as runs, is listed. --by, --sort and --top are for profiles; --by-layer, --columns and --format
-    are for comparisons.
+    be shown together only if machine, versions and workload are the same. For a folder of records,
+    such as runs, its records are listed. --by, --sort and --top are for profiles; --by-layer,
+    --columns and --format are for comparisons.
     """
     from golow.report.page.file import is_page, unpacked
     from golow.report.profiling.table import require_view
@@ -86,7 +86,7 @@ def _require_comparison(places: list[Path]) -> None:
     if places and COMPARISON not in kinds and kinds[0] is not None:
         raise GolowError(
             "--by-layer, --columns and --format are for comparisons, but "
-            f"{places[0]} is a record of another kind: {kinds[0].name}",
+            f"{places[0]} is a different kind of record: {kinds[0].name}",
             "leave them out.",
         )
 

@@ -89,7 +89,7 @@ class MeasuringFlags:
     ] = None
     no_skip: Annotated[
         bool,
-        typer.Option("--no-skip", help="Also try cells that are predicted to exceed the memory."),
+        typer.Option("--no-skip", help="Also try cells predicted to exceed the memory limit."),
     ] = False
     refine: Annotated[
         bool,
@@ -132,7 +132,7 @@ def run(
     """Measure every cell of a study that has no record yet.
 
     A cell that fails or is skipped gets a record too. To continue after an interruption, run the
-    command again. The exit status is 0 when every cell has a record, and 1 when some are left.
+    command again. The exit status is 0 when every cell has a record, and 1 when some have none.
     """
     from golow.programs.study.published import with_published
     from golow.programs.study.run import find_study

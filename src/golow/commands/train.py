@@ -126,7 +126,9 @@ def train(
     ] = 30,
     factor: Annotated[
         float,
-        typer.Option(help="With --schedule step: factor of the learning rate at each change."),
+        typer.Option(
+            help="With --schedule step: multiply the learning rate by this at each change."
+        ),
     ] = 0.1,
     flip: Annotated[
         bool, typer.Option("--flip", help="Mirror half of the images, chosen at random.")
@@ -272,6 +274,6 @@ def _seeds(count: int) -> range:
 def _require_alone(model: str | None, dataset: str) -> None:
     if model or dataset:
         raise GolowError(
-            "--resume uses the model and the data set of the training",
+            "--resume uses the model and the data set of the training run",
             "leave out the model and --dataset, or leave out --resume.",
         )

@@ -63,7 +63,9 @@ SampleShape = Annotated[
 ]
 
 
-Seed = Annotated[int, typer.Option(help="Seed of the weights, the image order and the rounds.")]
+Seed = Annotated[
+    int, typer.Option(help="Seed for the weights, the image order and the order of the levels.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +139,8 @@ class SizesFlags:
     batch: Annotated[
         str | None,
         typer.Option(
-            help="Batch size; for onednn and cudnn also several, as 1,8: a plan for each, and "
-            "batches between them run in the next larger one.  [default: 8]"
+            help="Batch size; for onednn and cudnn also several, such as 1,8: each gets a plan, "
+            "and a batch between two sizes uses the plan for the larger one.  [default: 8]"
         ),
     ] = None
     resolution: Resolution = None
@@ -354,8 +356,8 @@ def ranks_of(flags: RanksFlags, device: DeviceName) -> int:
         ) from None
     if more:
         raise GolowError(
-            f"{option} {given}: a run has one number of ranks",
-            f"a study has several: {option.lstrip('-')} = {[first, *more]} in its file, which "
+            f"{option} {given}: a run takes one number of ranks",
+            f"a study takes several: {option.lstrip('-')} = {[first, *more]} in its file, which "
             "`golow study run FILE` measures; `golow study show NAME --throughput` then prints how "
             "they scale.",
         )

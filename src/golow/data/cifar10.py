@@ -26,7 +26,7 @@ _BATCH = 4096
 
 
 def parts(folder: Path) -> dict[str, ArrayPart]:
-    """Training and test part of the binary files in a folder."""
+    """Training and test set of the binary files in a folder."""
     return {part: _part(tuple(folder / name for name in FILES[part])) for part in FILES}
 
 

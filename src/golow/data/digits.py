@@ -1,7 +1,7 @@
 """Handwritten digits as package data: real images without a download.
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
-Learning Repository (1998), https://doi.org/10.24432/C50P49, CC BY 4.0; the test part, by 13
+Learning Repository (1998), https://doi.org/10.24432/C50P49, CC BY 4.0; the test set, by 13
 writers, as scikit-learn ships it. ``digits.npz`` was made from scikit-learn 1.9.1 by
 
     digits = sklearn.datasets.load_digits()
@@ -59,7 +59,7 @@ def load() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def parts() -> dict[str, ArrayPart]:
-    """Training part [1437] and test part [360]: the first digits of a permutation, and the others.
+    """Training set [1437] and test set [360]: the first digits of a permutation, and the others.
     Values are scaled to 0..255, so that resizing has values in between."""
     order = epoch_order(COUNT, seed=0, epoch=0)
     rows = {"train": np.sort(order[:TRAINING]), "test": np.sort(order[TRAINING:])}

@@ -1,5 +1,5 @@
 """A folder of images by class: ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), or only
-``CLASS/*``, in which case a fifth of every class is the test part."""
+``CLASS/*``, in which case a fifth of every class is the test set."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def classes(folder: Path) -> tuple[str, ...]:
 
 
 def parts(folder: Path) -> dict[str, PicturePart]:
-    """Training and test part; labels are indices into `classes`."""
+    """Training and test set; labels are indices into `classes`."""
     names, test = classes(folder), _test_folder(folder)
     if test is None:
         every = _pictures(folder, names)
-        how = "a fifth of each class is the test part, by a permutation of seed 0"
+        how = "a fifth of each class is the test set, by a permutation of seed 0"
         return {
             "train": _part({name: _split(every[name])[0] for name in names}, how),
             "test": _part({name: _split(every[name])[1] for name in names}, how),
@@ -67,7 +67,7 @@ def _part(pictures: Pictures, how: str) -> PicturePart:
     files = tuple(file for found in pictures.values() for file in found)
     counts = [len(found) for found in pictures.values()]
     if not files:
-        raise GolowError("the test part of the folder has no images", "add some to each class.")
+        raise GolowError("the test set of the folder has no images", "add some to each class.")
 
     def labels() -> Labels:
         return np.repeat(np.arange(len(counts), dtype=np.int64), counts)

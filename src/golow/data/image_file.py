@@ -34,7 +34,7 @@ _PIECE = 1 << 24  # bytes read at once for a checksum
 class ImageFacts(Record, frozen=True, kw_only=True):
     """The metadata of a prepared file.
 
-    mean and deviation have one number per channel, of pixels/255 of the training part. checksum is
+    mean and deviation have one number per channel, of pixels/255 of the training set. checksum is
     the CRC-32 of the labels' bytes and then the images', as 8 hexadecimal digits.
     """
 

@@ -38,7 +38,7 @@ Stream = BinaryIO | gzip.GzipFile
 
 
 def parts(folder: Path) -> dict[str, ArrayPart]:
-    """Training and test part of the IDX files in a folder."""
+    """Training and test set of the IDX files in a folder."""
     return {part: _part(*(_present(folder, name) for name in FILES[part])) for part in FILES}
 
 

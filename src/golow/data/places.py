@@ -28,6 +28,6 @@ def prepared_folder(cache: Path) -> Path:
 
 
 def prepared_files(cache: Path) -> list[Path]:
-    """Those files, without unfinished ones, whose names begin with a dot."""
+    """The prepared files, without unfinished ones, whose names begin with a dot."""
     found = prepared_folder(cache).glob("*.safetensors")
     return sorted(file for file in found if not file.name.startswith("."))

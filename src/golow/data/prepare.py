@@ -65,7 +65,7 @@ def prepare_dataset(
         length = dataset.sequence if sequence is None else sequence
         return prepare_text(length, cache, parts)
     if sequence is not None:
-        raise GolowError(f"{name} has images, no sequences", "use --resolution.")
+        raise GolowError(f"{name} has images, not sequences", "use --resolution.")
     root = data_root(root, cache)
     folder = located(dataset, root)
     preparation = _Preparation(
@@ -118,7 +118,7 @@ class _Preparation:
     def _write(self, part: str, file: Path) -> None:
         mean: tuple[float, ...] = ()
         deviation: tuple[float, ...] = ()
-        if part != "train":  # every part is normalised like the training part
+        if part != "train":  # every part is normalised like the training set
             training = open_images(self.prepared("train")).facts
             mean, deviation = training.mean, training.deviation
         labels = self.parts[part].labels()

@@ -30,7 +30,7 @@ LISTS = {"train": "ImageSets/Main/train.txt", "test": "ImageSets/Main/val.txt"}
 
 
 def parts(folder: Path, label: VocLabel = "first") -> dict[str, PicturePart]:
-    """The images of ``train.txt`` as training part and those of ``val.txt`` as test part."""
+    """The images of ``train.txt`` as training set and those of ``val.txt`` as test set."""
     return {part: _part(folder, LISTS[part], label) for part in LISTS}
 
 

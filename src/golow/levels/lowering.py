@@ -35,7 +35,7 @@ def write_lowered(
 ) -> Path:
     """Write a lowered graph into the level's cache folder for it; return that folder.
 
-    key: what the build of its program depends on beside the graph. further: texts by file name.
+    key: what the build of its program depends on besides the graph. further: texts by file name.
     Raises `GolowError` if the cache cannot be written.
     """
     data = encode_graph(msgspec.structs.replace(graph, history=()))

@@ -29,7 +29,7 @@ SIZES = {"cpu": (192, 384, 1024), "cuda": (8192,)}  # rows of the matrices
 COPIED = {"cpu": 256 << 20, "cuda": 2 << 30}  # bytes, several times the last cache
 SECONDS, LIMIT = 0.5, 120.0  # of measuring one kind of work, and for the whole process
 SLACK = 2.0
-"""By how much a level may be faster than the measured peak allows: a measurement on a busy machine
+"""Factor by which a level may exceed the measured peak: a measurement on a busy machine
 is too low, and other code may be better than the library's."""
 IN_8_BITS, IN_TILES = 4.0, 32.0
 """Products of 8-bit integers in the time of one of float32: by VNNI, by AMX. The measured peak is
@@ -62,7 +62,7 @@ def impossible(operations: float, seconds: float, workload: Workload, cache: Pat
 
 
 def _gain(workload: Workload) -> float:
-    """By how much the workload's arithmetic may be faster than that of the measured peak."""
+    """Factor by which the workload's arithmetic may be faster than that of the measured peak."""
     if not any(layer.rule == "int8" for layer in workload.source.quantized):
         return 1.0
     tiles = any(flag.startswith("amx") for flag in environment().cpu_flags)

@@ -70,7 +70,7 @@ on a busy machine a single untimed iteration may stand for as long as all blocks
 median, which is quoted, owes them nothing; who cheats in a quarter of the blocks gains nothing."""
 
 LEAST_BLOCKS = 4
-"""From so many blocks on the worst one is left out: a race that goes on judges no fewer."""
+"""Number of blocks from which on the worst one is left out: a race that goes on judges no fewer."""
 
 LEAST_SECONDS = 0.2
 """Seconds of blocks beyond what is allowed for, from which on a level is judged."""
@@ -243,7 +243,7 @@ def _reported_seconds(block: Block) -> float:
 
 
 def _with_busy_time(blocks: Sequence[Block]) -> list[Block]:
-    """Those whose processor time tells something."""
+    """Blocks whose processor time is conclusive."""
     return [
         b for b in blocks if b.busy_ns is not None and not b.device_ns and b.wrote <= MOST_WRITTEN
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DENSE = 13
-"""How many numbers a sample has beside its categories."""
+"""How many numbers a sample has besides its categories."""
 
 # How many values each category has, as facebookresearch/dlrm counts them.
 ROWS = (

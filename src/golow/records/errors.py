@@ -8,7 +8,7 @@ class GolowError(Exception):
     """An error that the user can fix: ``message`` states the fault, ``hint`` the next step.
 
     Both are written in the words of the command line. python_hint: a different hint for Python
-    users, if replacing options by arguments is not enough.
+    users, if replacing options with arguments is not enough.
     """
 
     def __init__(self, message: str, hint: str = "", *, python_hint: str = "") -> None:

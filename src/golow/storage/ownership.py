@@ -46,8 +46,8 @@ def exposed(*places: Path, owners: tuple[int, ...] = ()) -> Exposed | None:
     """The first that another user may have written, of the places and then of the folders above
     them; None if there is none.
 
-    owners: users beside this one whose places these may be; above, root's are harmless, too. Raises
-    `OSError` for a place that is not there.
+    owners: users besides this one whose places these may be; above, root's are harmless, too.
+    Raises `OSError` for a place that is not there.
     """
     mine = {os.geteuid(), *owners}
     named = [path for place in places for path in _named(place)]

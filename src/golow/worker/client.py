@@ -147,7 +147,7 @@ class Worker(TrainingRequests):
         answer = self.ask(question, limit, expected=expected, within=within)
         wall, after = time.perf_counter_ns() - start, self.meter.read()
         self._busy_then = self._busy(), self.requests
-        # Its threads spin for some milliseconds before they sleep; the next worker's block should
+        # Its threads spin for a few milliseconds before they sleep; the next worker's block should
         # not begin while they do.
         time.sleep(SETTLE_SECONDS)
         report = self.convert(answer, TimeReport)
@@ -315,8 +315,8 @@ class Worker(TrainingRequests):
         if report.protocol != VERSION:
             self.fail(
                 "protocol",
-                f"it speaks version {report.protocol} of the worker protocol, this golow version "
-                f"{VERSION}: docs/extend/protocol.md lists the changes",
+                f"it speaks version {report.protocol} of the worker protocol, and this golow "
+                f"version {VERSION}: docs/extend/protocol.md lists the changes",
             )
         self._require_choices()
         return report

@@ -14,6 +14,8 @@ from typing import IO
 
 import psutil
 
+KILLED_FIRST = 500
+"""Thousandths of the machine's memory that the kernel adds to a worker's when memory runs out."""
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
@@ -22,7 +24,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a worker with pipes to and from it; its standard error goes to the file ``log``. Raises
     OSError if it cannot be started."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         list(command),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -32,6 +34,17 @@ def start(
         # Ctrl-C reaches only the parent, which then ends the workers in order.
         start_new_session=True,
     )
+    _end_before_this_process(process.pid)
+    return process
+
+
+def _end_before_this_process(pid: int) -> None:
+    """Let the kernel, when memory runs out, kill that process and its children rather than this
+    one: a worker's end is recorded, and the other levels go on. No-op where there is no such
+    file."""
+    own, other = (Path(f"/proc/{of}/oom_score_adj") for of in ("self", pid))
+    with contextlib.suppress(OSError, ValueError):
+        other.write_text(f"{min(int(own.read_text()) + KILLED_FIRST, 1000)}")
 
 
 def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:

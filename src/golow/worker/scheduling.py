@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MUCH_LOST = 0.1
-"""From this share of the processor on, what a process waits for is other programs."""
+"""Share of the processor from which on a process waits for other programs."""
 
 
 def busy_ns(pid: int, with_children: bool = True) -> int | None:

@@ -131,7 +131,7 @@ class StepwiseProgram(Program, Protocol):
     ) -> ValuesReport:
         """Run one iteration on that batch from the bundle's weights, with random layers off; write
         the values that its nodes make from that position on, up to this many bytes, into the file.
-        hard: replace inputs of operations by hard ones, and write what those operations read and
+        hard: replace inputs of operations with hard ones, and write what those operations read and
         make. Gradients are of the loss as the level scales it."""
 
 

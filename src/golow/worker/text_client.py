@@ -50,7 +50,7 @@ class TextWorker(Worker):
         before, start = self.meter.read(), time.perf_counter_ns()
         answer = self.ask(request, limit, expected=expected)
         wall, after = time.perf_counter_ns() - start, self.meter.read()
-        time.sleep(SETTLE_SECONDS)  # its threads spin for some milliseconds
+        time.sleep(SETTLE_SECONDS)  # its threads spin for a few milliseconds
         report = self.convert(answer, TextReport)
         self._require_whole(report, prompt, tokens)
         self._seconds_of_text = wall / 1e9

@@ -71,7 +71,7 @@ def resolve_loss(
 
 
 LABELS = ("labels", "start_positions", "return_loss")
-"""Inputs by whose presence a model of transformers computes its loss."""
+"""Inputs by whose presence a model from transformers computes its loss."""
 
 
 def _usual(source: ModelSource) -> str:

@@ -101,9 +101,9 @@ def unpickled(data: bytes) -> Any:
 
 
 def _name_recorders(live: object) -> None:
-    """Let models of transformers (5 and later) find which outputs of their layers they record. They
-    look that up in a table that only their constructors fill, so that a model from another process
-    has no hidden states."""
+    """Let models from transformers (5 and later) find which outputs of their layers they record.
+    They look that up in a table that only their constructors fill, so that a model from another
+    process has no hidden states."""
     table = getattr(sys.modules.get(RECORDERS), "_CAN_RECORD_REGISTRY", None)
     if not isinstance(table, dict):
         return
@@ -129,8 +129,8 @@ def _is_imported(scope: dict[str, Any]) -> bool:
 
 
 def without_caches(module: nn.Module) -> tuple[str, ...]:
-    """Let models of transformers return no cache of keys and values, which is not a tensor. Returns
-    notes for the record."""
+    """Let models from transformers return no cache of keys and values, which is not a tensor.
+    Returns notes for the record."""
     found = {
         id(config): config
         for layer in module.modules()

@@ -184,7 +184,7 @@ def _forward(
 
 @contextmanager
 def _causes_told(module: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Replace an error of a forward pass by what is known of its cause."""
+    """Replace an error of a forward pass with what is known of its cause."""
     try:
         yield
     except GolowError as error:

@@ -143,7 +143,7 @@ def test_weights_that_are_too_large_are_refused(
     weights = load_file(bundle.file("weights.safetensors")).values()
     size = sum(array.nbytes for array in weights if array.dtype == np.float32)
     monkeypatch.setattr(level, "LARGEST_CONSTANTS", size - 1)
-    with pytest.raises(Unsupported, match=r"GiB of constants, the weights have"):
+    with pytest.raises(Unsupported, match=r"GiB of constants; the weights have"):
         level.prepare(bundle, level.FREEZING, tmp_path / "cache")
     level.prepare(bundle, "", tmp_path / "cache")
     in_half = in_precision(bundle, "bf16", "cpu")

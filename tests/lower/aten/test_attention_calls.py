@@ -21,7 +21,7 @@ LENGTH, HEADS, WIDTH = 6, 4, 8
 
 
 def positions(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and keys of a mask, as models of transformers compute them."""
+    """Rows and keys of a mask, as models from transformers compute them."""
     place = torch.arange(x.shape[1], device=x.device)
     return place[None, None, :, None], place[None, None, None, :]
 

@@ -160,7 +160,7 @@ def test_cudnn_multiplies_within_the_product(where: str) -> None:
 
 
 class Angles(nn.Module):
-    """Of positions, as models of transformers compute them, and a product that sums."""
+    """Of positions, as models from transformers compute them, and a product that sums."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x.unsqueeze(2) @ x.unsqueeze(1), x @ x.transpose(0, 1)

@@ -89,7 +89,7 @@ if not hasattr(torch.ops.transformers, "grouped_mm_fallback_backward"):
 
 
 class Mixture(nn.Module):
-    """Each token goes to two of four experts, as models of transformers compute it."""
+    """Each token goes to two of four experts, as models from transformers compute it."""
 
     def __init__(self, width: int = 16, inner: int = 32, experts: int = 4) -> None:
         super().__init__()

@@ -75,7 +75,7 @@ def test_several_numbers_of_ranks_are_a_study() -> None:
         assert refused.value.message == f"--ranks {text} is not a number of ranks"
     with pytest.raises(GolowError) as refused:
         ranks_of(RanksFlags(gpus="1,2"), DeviceName.cuda)
-    assert refused.value.message == "--gpus 1,2: a run has one number of ranks"
+    assert refused.value.message == "--gpus 1,2: a run takes one number of ranks"
     assert "gpus = [1, 2] in its file" in refused.value.hint
 
 

@@ -189,7 +189,7 @@ def test_times_of_another_plan_are_refused(measured: Roof, monkeypatch: pytest.M
     planted = Planted()
     planted.layers = layers[:-1]  # type: ignore[attr-defined]
     monkeypatch.setattr(program, "_measured", lambda *_: planted)
-    with pytest.raises(GolowError, match="other steps") as raised:
+    with pytest.raises(GolowError, match="different steps") as raised:
         golow.roof("lenet5", level="onednn", batch=2, threads=1, quiet=True)
     assert "OMP_NUM_THREADS" in raised.value.hint
 

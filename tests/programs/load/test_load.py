@@ -112,7 +112,7 @@ def test_nothing_is_left_running(tested: golow.LoadTestResult) -> None:
         (("--scenario", "server"), "for example --latency 20ms, or --rate 50,100."),
         (("--scenario", "serve"), "there is no scenario 'serve'"),
         (("--percentile", "100", "--rate", "5"), "--percentile must be at least 50 and below 100"),
-        (("--contexts", "two", "--rate", "5"), "--contexts two is not whole numbers"),
+        (("--contexts", "two", "--rate", "5"), "--contexts two is not a list of whole numbers"),
         (("--sequence", "16-128", "--rate", "5"), "for example --sequence 128, or --sequence 16.."),
         (("--sequence", "32..16", "--rate", "5"), "no sample has 32 to 16 tokens"),
         (("--sequence", "8..16", "--rate", "5"), "--sequence is for models"),

@@ -151,7 +151,7 @@ def test_on_a_gpu_every_kernel_has_a_layer(mode: Mode, tmp_path: Path) -> None:
         (("--sort", "beauty"), "operators cannot be sorted by 'beauty'"),
         (("--precision", "bf17"), "there is no precision 'bf17'"),
         (("--steps", "0"), "--steps 0 profiles nothing"),
-        (("--save", "-"), "--save - would be standard output"),
+        (("--save", "-"), "--save - means standard output"),
         (("--save", "README.md"), "README.md"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 
 import golow
 from golow.programs.profiling.communication import DIRECT
-from support.workers.bundles import NETWORKS, SGD
+from support.workers.bundles import NETWORKS
 
 if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
     pytest.skip("there are no two GPUs", allow_module_level=True)
@@ -25,7 +25,6 @@ def test_kernels_of_nccl_are_the_communication_of_a_step(tmp_path: Path) -> None
         ranks=2,
         batch=8,
         input_shape=(3, 16, 16),
-        optimizer=SGD,
         levels=["ddp", "cudnn"],
         time_limit=3,
         cache=tmp_path,

@@ -50,9 +50,9 @@ def test_what_has_no_ranges_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x)
 
-    with pytest.raises(golow.GolowError, match="takes an example in the order"):
+    with pytest.raises(golow.GolowError, match="takes example inputs by position"):
         golow.compile(Named().eval(), {"x": torch.ones(1, 4)}, precision="int8", quiet=True)
-    with pytest.raises(golow.GolowError, match="needs an example of the inputs"):
+    with pytest.raises(golow.GolowError, match="needs example inputs"):
         golow.compile(gpt2(), generation=golow.Generation(longest=8), precision="int8", quiet=True)
 
 

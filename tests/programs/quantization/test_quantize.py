@@ -123,7 +123,7 @@ def test_the_lowering_shows_each_layers_operator(record: Quantization) -> None:
     assert verified.status == 0, verified.error
     refused = command.golow(*given, "--roof")
     assert refused.status == 2
-    assert "--roof does not take --weights" in refused.error
+    assert "--roof does not accept --weights" in refused.error
 
 
 REFUSED = {
@@ -178,7 +178,7 @@ def test_a_quantised_network_is_not_quantised_again(record: Quantization, tmp_pa
 def test_samples_and_a_rule_belong_together() -> None:
     with pytest.raises(golow.GolowError, match="needs samples"):
         golow.compare("mlp", precision="int8", quiet=True)
-    with pytest.raises(golow.GolowError, match="is for a network that is quantised"):
+    with pytest.raises(golow.GolowError, match="needs a precision that quantises"):
         golow.compare("mlp", calibrate="digits", quiet=True)
 
 

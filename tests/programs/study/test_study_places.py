@@ -73,7 +73,7 @@ def test_cards_are_those_that_cuda_sees_in_its_order(
         assert not unlike(
             at[0].environment, places("cuda", most_on_a_card=1)[0].environment, "cuda"
         )
-    with pytest.raises(GolowError, match=f"GPUs, {len(found)} can be seen"):
+    with pytest.raises(GolowError, match=f"GPUs; golow sees {len(found)} here"):
         places("cuda", jobs=len(found) + 2)
 
 
@@ -84,7 +84,7 @@ def test_a_cell_of_several_gpus_has_them_alone(monkeypatch: pytest.MonkeyPatch) 
     assert place.variables == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[0]}"}
     assert place.locks == (UUIDS[0], UUIDS[2])
     assert place.memory_bytes == 2**30  # of the smaller one
-    with pytest.raises(GolowError, match="2 and cells of 2 GPUs need 4 GPUs, 3 can be"):
+    with pytest.raises(GolowError, match="2 and cells of 2 GPUs need 4 GPUs; golow sees 3 here"):
         places("cuda", jobs=2, gpus=2)
 
 
@@ -93,7 +93,7 @@ def test_too_few_gpus_are_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     asked = studies.study(device="cuda", mode=("train",), gpus=(1, 4))
-    with pytest.raises(GolowError, match="cells of 4 GPUs need 4 GPUs, 0 can be seen here"):
+    with pytest.raises(GolowError, match="cells of 4 GPUs need 4 GPUs; golow sees 0 here"):
         golow.run_study(asked, out=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -159,7 +159,7 @@ def test_cells_on_one_card_share_no_physical_core(
 
 
 def test_more_jobs_than_cores_are_refused() -> None:
-    with pytest.raises(GolowError, match="cores, there are"):
+    with pytest.raises(GolowError, match="cores; there are"):
         places("cpu", jobs=10_000)
     with pytest.raises(GolowError, match="measures nothing"):
         places("cpu", jobs=0)

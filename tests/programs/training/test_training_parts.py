@@ -180,7 +180,7 @@ def test_batches_begin_again_where_there_are_too_few_samples(data: TrainingData)
     first = data.batches(1, 1437, seed=0)[0]
     again = torch.cat([batch.inputs[0] for batch in batches])[1437 : 2 * 1437]
     assert torch.equal(again, first.inputs[0])
-    assert abs(float(first.inputs[0].mean())) < 1e-3  # of the training part: mean 0, variance 1
+    assert abs(float(first.inputs[0].mean())) < 1e-3  # of the training set: mean 0, variance 1
     assert abs(float(first.inputs[0].std()) - 1) < 1e-3
 
 

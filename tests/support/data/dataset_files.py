@@ -43,7 +43,7 @@ def write_mnist(
 
 
 def write_cifar10(root: Path, arrays: Arrays, inside: str = "cifar-10-batches-bin") -> Path:
-    """The training part in five files of equal length."""
+    """The training set in five files of equal length."""
     folder = root / inside
     folder.mkdir(parents=True, exist_ok=True)
     names = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}

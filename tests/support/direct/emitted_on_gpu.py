@@ -25,7 +25,7 @@ from support.direct.emitted_projects import Adding, drawn
 
 
 class Logits(nn.Module):
-    """A language model of transformers, as a function of identifiers alone."""
+    """A language model from transformers, as a function of identifiers alone."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from golow.records.quantization import Calibration, KeptLayer, QuantizedLayer, Q
 from support.records.audits import workload
 
 MOVED = Movement(
-    data="digits, 360 samples of the test part",
+    data="digits, 360 samples of the test set",
     samples=360,
     outputs=(
         OutputDistance(
@@ -55,7 +55,7 @@ EVERYTHING = Quantization(
     original_bytes=4000,
     quantized_bytes=1100,
     ranking=Ranking(
-        data="digits, training part",
+        data="digits, training set",
         samples=256,
         measure="divergence",
         distance=1e-3,

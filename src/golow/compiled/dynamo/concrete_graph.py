@@ -84,7 +84,7 @@ def _require_forms(graph: Graph, found: Returned) -> None:
         made, form = values[item.name], found.forms[int(item.target)]
         if (made.shape, f"torch.{made.dtype}") != (tuple(form.shape), str(form.dtype)):
             raise Unsupported(
-                "onednn", f"an output has shape {made}, PyTorch's has {tuple(form.shape)}"
+                "onednn", f"an output has shape {made}; PyTorch's has {tuple(form.shape)}"
             )
 
 

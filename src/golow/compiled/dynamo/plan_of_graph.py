@@ -11,6 +11,7 @@ from torch import Tensor
 from golow.compiled.dynamo.concrete_graph import ConcreteGraph
 from golow.compiled.dynamo.returned import Empty, Known, Made, OfInput
 from golow.compiled.dynamo.watched_weights import WatchedWeights
+from golow.levels.called.new_tensors import allocator, row_major
 from golow.levels.called.target import Target
 from golow.levels.direct.bundle_arrays import Read
 from golow.storage.cache import open_cache
@@ -93,15 +94,11 @@ def _maker(
 ) -> tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]:
     """Functions that allocate memory for an output of the plan and construct the output from it: a
     plan writes row-major."""
-    new: dict[str, Any] = {"dtype": form.dtype, "device": device}
-    shape, stride = tuple(form.shape), tuple(form.stride())
-    # A tensor of one element, repeated: `empty_like` takes half the time of `empty`.
-    like = torch.empty((), **new).expand(shape)
-    if torch.empty_like(like).stride() == stride:
-        return (lambda: torch.empty_like(like)), (lambda made: made)
-    if form.is_contiguous():  # with other strides of axes of one element
-        return (lambda: torch.empty_strided(shape, stride, **new)), (lambda made: made)
+    new, dtype = allocator(device), form.dtype
+    shape, strides = tuple(form.shape), tuple(form.stride())
+    if form.is_contiguous():
+        return (lambda: new(shape, strides, dtype)), (lambda made: made)
     return (
-        lambda: torch.empty(shape, **new),
-        lambda made: torch.empty_strided(shape, stride, **new).copy_(made),
+        lambda: new(shape, row_major(shape), dtype),
+        lambda made: new(shape, strides, dtype).copy_(made),
     )

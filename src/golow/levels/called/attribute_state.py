@@ -1,4 +1,4 @@
-"""Finds state that a module keeps in attributes of its layers, beside parameters and buffers. A
+"""Finds state that a module keeps in attributes of its layers, besides parameters and buffers. A
 plan would have it as a constant."""
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class CallInputs:
 
 def listed_example(module: nn.Module, example: Any) -> Mapping[str, Any] | list[Any]:
     """Return an example as its tensors in order, or by the names of the forward pass, without what
-    is given as its default. Raises `GolowError` for what is none."""
+    is given as its default. Raises `GolowError` for anything else."""
     if isinstance(example, Mapping):
         defaults = defaults_of(module)
         return {

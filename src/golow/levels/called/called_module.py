@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from weakref import WeakSet
 
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words, wanted_batches, wanted_lengths
 from golow.levels.called.target import SharedMemory, Target, TargetPlan
-from golow.levels.called.uncopied import Uncopied
 from golow.levels.direct.bundle_arrays import Read
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
@@ -34,8 +33,8 @@ class Parts(NamedTuple):
     target: Target
 
 
-class CalledModule(Uncopied):
-    """A module whose plan runs in this process, with separate weights.
+class CalledModule(Context):
+    """A module whose plan runs in this process, with separate weights. It is its first context.
 
     Call it as the module: tensors in, tensors out. Later changes to the module's weights do not
     affect it; `load_state_dict` does. sizes: the parts that each plan is built from. state: the
@@ -47,14 +46,12 @@ class CalledModule(Uncopied):
     )
 
     def __init__(self, parts: Parts) -> None:
-        self.state: Mapping[str, Tensor]
-        self.inputs, self.outputs, self.target = parts.inputs, parts.outputs, parts.target
-        self.plans = dict(parts.plans)
-        self.sizes, self.state = parts.sizes, parts.module.state_dict()
+        super().__init__(parts.inputs, parts.outputs, parts.plans, parts.target)
+        self.state: Mapping[str, Tensor] = parts.module.state_dict()
+        self.plans, self.sizes, self.target = dict(parts.plans), parts.sizes, parts.target
         self._module, self._weights = parts.module, parts.weights
         self._form = StateForm(parts.module)
-        self._contexts: WeakSet[Context] = WeakSet()  # one goes with whoever asked for it
-        self._call: Callable[..., Any] = self.context().__call__  # found once
+        self._others: WeakSet[Context] = WeakSet()  # one goes with whoever asked for it
 
     @property
     def name(self) -> str:
@@ -65,15 +62,11 @@ class CalledModule(Uncopied):
         sizes = ", ".join(map(in_words, self.plans)) or "closed"
         return f"<golow: {self.name} at {self.target.level}, {sizes}>"
 
-    def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
-        """Run the module, as `Context.__call__` does."""
-        return self._call(*given, out=out, borrow=borrow, **named)
-
     def context(self) -> Context:
         """Return a second memory for iterations, over the same weights, for another thread."""
         self._require_open()
         made = Context(self.inputs, self.outputs, self.plans, self.target)
-        self._contexts.add(made)
+        self._others.add(made)
         return made
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -89,7 +82,7 @@ class CalledModule(Uncopied):
         fitting = self._form.fitting(state)
         self.target.building()
         with ExitStack() as calls:
-            for context in self._contexts:
+            for context in (self, *self._others):
                 calls.enter_context(context.held())
             for size, plan in self.plans.items():
                 plan.load(self.sizes[size].reading(fitting, self.target.array))
@@ -124,8 +117,9 @@ class CalledModule(Uncopied):
 
     def close(self) -> None:
         """Release all memory. A later call is an error."""
-        for context in self._contexts:
+        for context in self._others:
             context.close()
+        super().close()
         self.plans = {}
         self._weights.close()
 

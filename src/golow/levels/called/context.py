@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.exact_inputs import data_ptr
 from golow.levels.called.forks import forks
 from golow.levels.called.lent_outputs import LentOutputs
 from golow.levels.called.memory_overlap import require_apart, spans
@@ -22,7 +23,10 @@ from golow.records.errors import GolowError
 
 class Context(Uncopied):
     """One memory for iterations over the weights of a compiled module. One call may run at a time;
-    calls of several contexts may run at once, in several threads."""
+    calls of several contexts may run at once, in several threads.
+
+    inputs, outputs: of the module.
+    """
 
     instead = "for another thread: f.context(); for another process: golow.compile, there."
 
@@ -31,9 +35,11 @@ class Context(Uncopied):
     ) -> None:
         self._lock = threading.Lock()
         self._running = over_one_arena(target, plans)
-        self._inputs, self._outputs = inputs, outputs
+        self.inputs, self.outputs = inputs, outputs
         self._lent = LentOutputs(outputs)
         self._forks = len(forks)
+        # A call is short: what it needs is found here, once.
+        self._exact, self._new, self._whole = inputs.exact.__call__, outputs.new, outputs.whole
 
     def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
         """Run the module on its inputs and return its outputs. out: memory for the outputs, in the
@@ -47,19 +53,19 @@ class Context(Uncopied):
                 "give each thread its own context: f.context().",
             )
         try:
-            known = None if named else self._inputs.exact(given)
+            known = None if named else self._exact(given)
             run = None if known is None else self._running.get(known[0])
             if known is None or run is None or self._forks != len(forks):
                 return self._call(given, named, out, borrow)
             size, addresses = known
             if out is not None:
-                outputs = self._outputs.given(out, size)
+                outputs = self.outputs.given(out, size)
                 require_apart(spans(given), spans(outputs))
-                run(addresses, [item.data_ptr() for item in outputs])
+                run(addresses, list(map(data_ptr, outputs)))
                 return out
-            outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
-            run(addresses, [item.data_ptr() for item in outputs])
-            return self._outputs.whole(outputs)
+            outputs = self._lent.lend(size) if borrow else self._new(size)
+            run(addresses, list(map(data_ptr, outputs)))
+            return self._whole(outputs)
         finally:
             self._lock.release()
 
@@ -74,15 +80,15 @@ class Context(Uncopied):
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
             )
-        ordered = self._inputs.ordered(given, named)
-        tensors, found = self._inputs.fitting(ordered)
-        size = found if found in self._running else self._inputs.size_for(found)
+        ordered = self.inputs.ordered(given, named)
+        tensors, found = self.inputs.fitting(ordered)
+        size = found if found in self._running else self.inputs.size_for(found)
         if found != size:
-            tensors = self._inputs.padded(tensors, size)
+            tensors = self.inputs.padded(tensors, size)
         if out is None:
-            outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
+            outputs = self._lent.lend(size) if borrow else self.outputs.new(size)
         elif found == size:
-            outputs = self._outputs.given(out, size)
+            outputs = self.outputs.given(out, size)
             require_apart(spans(tensors), spans(outputs))
         else:
             raise GolowError(
@@ -90,13 +96,13 @@ class Context(Uncopied):
                 f"{in_words(size)}",
                 "add it to the sizes of golow.compile.",
             )
-        changes = [torch.empty_like(tensors[place]) for place in self._inputs.changed]
+        changes = [torch.empty_like(tensors[place]) for place in self.inputs.changed]
         self._running[size](
             [item.data_ptr() for item in tensors],
             [item.data_ptr() for item in (*outputs, *changes)],
         )
-        self._inputs.write_back(ordered, changes)
-        return self._outputs.filled(outputs, size, found) if out is None else out
+        self.inputs.write_back(ordered, changes)
+        return self.outputs.filled(outputs, size, found) if out is None else out
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
 
 from golow.levels.called.sizes import Size
+
+data_ptr = Tensor.data_ptr  # found once
 
 MOST = 8
 """Sets of inputs that are recognised at most; others are examined in every call."""
@@ -19,7 +21,7 @@ class Recognised(NamedTuple):
     """The size, and torch.compile's own check of type, dtype, device, shape, strides and dispatch
     keys; negative and conjugate views, wrapped and traced tensors have other dispatch keys."""
 
-    guards: TensorGuards
+    check: Callable[..., bool]
     size: Size
 
 
@@ -45,9 +47,9 @@ class ExactInputs:
         it is."""
         if len(given) != self._number:
             return None
-        for guards, size in self._recognised:
-            if guards.check(*given):
-                return size, [item.data_ptr() for item in given]
+        for check, size in self._recognised:
+            if check(*given):
+                return size, list(map(data_ptr, given))
         return self._examined(given)
 
     def _examined(self, given: Sequence[Any]) -> tuple[Size, list[int]] | None:
@@ -55,12 +57,12 @@ class ExactInputs:
             size = self._sizes.get(tuple([item.shape for item in given]))
             if size is None or not all(map(self._is_plain, given, self._dtypes)):
                 return None
-            addresses = [item.data_ptr() for item in given]
+            addresses = list(map(data_ptr, given))
         except (AttributeError, RuntimeError):  # not a tensor, or one without plain memory
             return None
         if len(self._recognised) < MOST:
-            found = Recognised(_guards(given), size)
-            if found.guards.check(*given):  # not if one tensor serves as two inputs
+            found = Recognised(_guards(given).check, size)
+            if found.check(*given):  # not if one tensor serves as two inputs
                 self._recognised += (found,)
         return size, addresses
 

@@ -44,9 +44,9 @@ def _require_fitting(name: str, given: object, shape: tuple[int, ...], floating:
         raise GolowError(f"{name} is {kind} in the state dict, not a tensor with content")
     if given.shape != shape:
         found, wanted = list(given.shape), list(shape)
-        raise GolowError(f"{name} is {found} in the state dict, the module's is {wanted}")
+        raise GolowError(f"{name} is {found} in the state dict; the module's is {wanted}")
     if floating and not given.is_floating_point():
         raise GolowError(
-            f"{name} is {str(given.dtype).removeprefix('torch.')} in the state dict, the module's "
+            f"{name} is {str(given.dtype).removeprefix('torch.')} in the state dict; the module's "
             "is a floating-point number"
         )

@@ -153,7 +153,7 @@ class OneGpu:
 
     def running(self, plan: CalledPlan, arena: Arena) -> Run:
         """The plan over a memory for iterations, on torch's current stream."""
-        return plan.running(arena, self.current_stream)
+        return plan.running(arena, self.current_stream).__call__
 
     @cached_property
     def current_stream(self) -> Callable[[], int]:

@@ -24,7 +24,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class KeptGraphs:
-    """The graphs of one module at one level, by size. further: what they depend on beside the
+    """The graphs of one module at one level, by size. further: what they depend on besides the
     module and the size."""
 
     def __init__(self, cache: Path, module: nn.Module, *further: object) -> None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from golow.levels.called.call_inputs import is_plain
+from golow.levels.called.new_tensors import allocator, row_major
 from golow.levels.called.sizes import Size
 from golow.lower.capture.module_outputs import Structure, flattened
 from golow.records.errors import GolowError
 
-SMALL = 1 << 16  # bytes
-
 
 class Outputs:
     """The outputs of the module: its structure, each tensor's shape and type at each size (forms),
-    and the axes of each that have the length of text (lengths)."""
+    and the axes of each that have the length of text (lengths). whole: gives the module's output
+    with a call's tensors."""
 
     def __init__(
         self,
@@ -36,15 +37,18 @@ class Outputs:
             size: [(tuple(item.shape), item.dtype) for item in items]
             for size, items in forms.items()
         }
-        # `empty_like` takes half the time of `empty`.
-        self._like = {
-            size: [_prototype(shape, dtype, device) for shape, dtype in items]
+        self._allocate = allocator(device)
+        self._allocated = {
+            size: [(shape, row_major(shape), dtype) for shape, dtype in items]
             for size, items in self.forms.items()
         }
+        self.whole: Callable[[Sequence[Tensor]], Any] = (
+            itemgetter(0) if structure.is_tensor else structure.filled
+        )
 
     def new(self, size: Size) -> list[Tensor]:
         """Memory for the outputs at that size."""
-        return list(map(torch.empty_like, self._like[size]))
+        return list(starmap(self._allocate, self._allocated[size]))
 
     def given(self, out: Any, size: Size) -> list[Tensor]:
         """The tensors of the caller's own memory. Raises `GolowError` for those that do not fit."""
@@ -69,10 +73,6 @@ class Outputs:
     def _takes(self, tensor: Tensor) -> bool:
         return tensor.device == self._device and is_plain(tensor)
 
-    def whole(self, tensors: Sequence[Tensor]) -> Any:
-        """The module's output with these tensors."""
-        return tensors[0] if self._is_tensor else self.structure.filled(tensors)
-
     def filled(self, tensors: Sequence[Tensor], size: Size, given: Size) -> Any:
         """The module's output with these tensors, without padding. given: the size of the call."""
         return self.whole(tensors if given == size else self._cut(tensors, size, given))
@@ -89,11 +89,3 @@ class Outputs:
                 found[place] = found[place].narrow(axis, 0, real)
         # Row-major, as what eager returns: callers use .view() on it.
         return [item.contiguous() for item in found]
-
-
-def _prototype(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A tensor like an output. A large one is one element, repeated, which `empty_like` takes a
-    third longer for."""
-    if math.prod(shape) * dtype.itemsize <= SMALL:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.empty((), dtype=dtype, device=device).expand(shape)

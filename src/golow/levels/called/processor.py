@@ -20,8 +20,8 @@ from golow.levels.direct.bundle_arrays import Read, in_pairs
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.levels.direct.onednn.run.borrowed_weights import Lent
-from golow.levels.direct.onednn.run.called_plan import CalledPlan, chosen_layouts, set_threads
-from golow.levels.direct.onednn.run.kernel_compilation import Workshop
+from golow.levels.direct.onednn.run.called_plan import CalledPlan, chosen_layouts
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop, set_threads
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.lower.ir.graph import Graph, Pass
 from golow.records.errors import GolowError
@@ -135,24 +135,18 @@ class Processor:
 
     def running(self, plan: CalledPlan, arena: Region) -> Run:
         """The plan over a memory for iterations; each call has the threads of this target."""
-        run, threads = plan.running(arena), self.threads
-
-        def call(inputs: Sequence[int], outputs: Sequence[int]) -> None:
-            set_threads(threads)
-            run(inputs, outputs)
-
-        return call
+        return plan.running(arena, self.threads).run
 
     def step_seconds(
         self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> dict[int, float]:
         """The medians of some iterations, over a separate memory."""
         self.building()
-        run = plan.running(self.arena(plan.plan.sizes["arena"], 1))
-        run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])
+        running = plan.running(self.arena(plan.plan.sizes["arena"], 1), self.threads)
+        running.run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])
         taken: dict[int, list[int]] = defaultdict(list)
         end = time.perf_counter() + SECONDS
         while not taken or time.perf_counter() < end:
-            for position, nanoseconds in run.timed():
+            for position, nanoseconds in running.run_timed():
                 taken[position].append(nanoseconds)
         return {position: median(each) / 1e9 for position, each in taken.items()}

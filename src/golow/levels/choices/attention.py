@@ -46,7 +46,7 @@ def _alternative(name: str) -> Alternative:
     backend, _, devices = KERNELS[name]
     return Alternative(
         name=f"{name}_attention",
-        summary=f"attention only by PyTorch's kernel {name}",
+        summary=f"attention only by PyTorch's {name} kernel",
         value=name,
         call=_allow(name),
         devices=devices,
@@ -65,7 +65,7 @@ CHOICES = (
         levels=IN_PYTORCH,
         read=read,
         changes_results=True,
-        costs="memory: the kernel math stores the whole matrix of scores",
+        costs="memory: the math kernel stores the whole matrix of scores",
         alternatives=tuple(map(_alternative, KERNELS)),
     ),
 )

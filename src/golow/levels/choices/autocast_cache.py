@@ -35,7 +35,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="no_autocast_cache",
-                summary="every use of a weight casts it again, and the cast is freed after it",
+                summary="every use of a weight casts it again, and then frees the copy",
                 value=AGAIN,
                 call=_repeat,
                 rebuilds=True,

@@ -1,4 +1,4 @@
-"""The library of PyTorch's matrix products on a GPU, and the memory that it may use beside them."""
+"""The library of PyTorch's matrix products on a GPU, and the workspace that it may use."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CHOICES = (
         devices=("cuda",),
         read=workspace,
         changes_results=True,
-        costs="memory of each handle and stream; a small one rules out fast kernels",
+        costs="memory for each handle and stream; a small workspace rules out fast kernels",
         alternatives=(
             # The two with which cuBLAS gives the same bits on several streams (its manual, Results
             # Reproducibility).

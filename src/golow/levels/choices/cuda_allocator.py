@@ -65,7 +65,7 @@ def _with(name: str, summary: str, settings: str, value: str = "") -> Alternativ
 CHOICES = (
     Choice(
         name="cuda_allocator",
-        summary="how PyTorch takes memory from the GPU",
+        summary="how PyTorch allocates memory on the GPU",
         made_by="PyTorch",
         where="c10/core/AllocatorConfig.h; PyTorch's notes on CUDA, Optimizing memory usage",
         levels=WITH_TORCH,
@@ -74,7 +74,7 @@ CHOICES = (
         alternatives=(
             _with(
                 "expandable_segments",
-                "segments that grow, so that memory splits up less",
+                "segments that grow, so that memory fragments less",
                 "expandable_segments:True",
             ),
             _with(

@@ -38,7 +38,7 @@ CPP = "cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 0);"
 CHOICES = (
     Choice(
         name="cuda_stack",
-        summary="the GPU's memory that a context reserves for stacks",
+        summary="the GPU memory that a context reserves for stacks",
         made_by="CUDA's driver",
         where="CUDA driver API, cuCtxSetLimit, CU_LIMIT_STACK_SIZE",
         levels=(*WITH_TORCH, "cudnn"),

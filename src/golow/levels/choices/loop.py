@@ -121,7 +121,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="zero_gradients",
-                summary="they stay, are filled with zeros, and added to",
+                summary="they stay, are filled with zeros, and are added to",
                 value="filled with zeros",
                 call=_filled,
                 python="optimizer.zero_grad(set_to_none=False)",

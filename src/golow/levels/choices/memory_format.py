@@ -16,7 +16,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="channels_last",
-                summary="channels beside one another (NHWC)",
+                summary="channels contiguous in memory (NHWC)",
                 value="channels_last",
                 variant="channels_last",
                 python="model.to(memory_format=torch.channels_last)",

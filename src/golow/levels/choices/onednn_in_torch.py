@@ -63,7 +63,7 @@ def _bf16(program: Any) -> None:
 CHOICES = (
     Choice(
         name="onednn_used",
-        summary="whether PyTorch's convolutions and products on a CPU call oneDNN",
+        summary="whether PyTorch's convolutions and matrix products on a CPU call oneDNN",
         made_by="PyTorch",
         where="torch.backends.mkldnn.enabled",
         levels=WITH_TORCH,

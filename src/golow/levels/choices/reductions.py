@@ -60,7 +60,7 @@ CHOICES = (
     _reduction("fp16", "float16"),
     Choice(
         name="fp16_accumulation",
-        summary="the precision in which a product of float16 is accumulated",
+        summary="the precision in which float16 matrix products are accumulated",
         made_by="PyTorch",
         where=f"torch.backends.cuda.matmul.{ACCUMULATION}, off",
         levels=WITH_TORCH,
@@ -71,7 +71,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="fp16_accumulation",
-                summary="products of float16 accumulated in float16",
+                summary="float16 matrix products accumulated in float16",
                 value=HALF,
                 call=_sets(ACCUMULATION, True),
                 rebuilds=True,

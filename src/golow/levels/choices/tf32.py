@@ -51,7 +51,7 @@ def _alternatives(kind: str, flag: str, setter: str) -> tuple[Alternative, ...]:
 CHOICES = (
     Choice(
         name="tf32_products",
-        summary="whether products of float32 may be computed in TF32",
+        summary="whether float32 matrix products may be computed in TF32",
         made_by="PyTorch",
         where="torch.backends.cuda.matmul.allow_tf32, off since 1.12",
         levels=WITH_TORCH,
@@ -64,7 +64,7 @@ CHOICES = (
     ),
     Choice(
         name="tf32_convolutions",
-        summary="whether convolutions of float32 may be computed in TF32",
+        summary="whether float32 convolutions may be computed in TF32",
         made_by="PyTorch",
         where="torch.backends.cudnn.allow_tf32, on",
         levels=WITH_TORCH,

@@ -100,7 +100,7 @@ def _require(file: Path, name: str, shape: tuple[int, ...], state: Any, names: s
     part = state.get_slice(name)
     pairs = (2,) if part.get_dtype() == "C64" else ()
     if (found := (*part.get_shape(), *pairs)) != shape:
-        raise GolowError(f"{file}: {name} is {list(found)}, the model's is {list(shape)}")
+        raise GolowError(f"{file}: {name} is {list(found)}; the model's is {list(shape)}")
 
 
 def batches(bundle: Bundle, number: int) -> list[Batch]:

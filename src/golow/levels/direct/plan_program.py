@@ -289,7 +289,7 @@ class PlanProgram(OneRank, Chooser):
 
     def _check_index(self, index: int) -> int:
         if not 0 <= index < self.workload.batches:
-            raise GolowError(f"there is no batch {index}, the bundle has {self.workload.batches}")
+            raise GolowError(f"there is no batch {index}; the bundle has {self.workload.batches}")
         return index
 
     def _select_keys(self, first: bool, last: bool) -> list[Key]:

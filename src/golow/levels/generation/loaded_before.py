@@ -1,5 +1,5 @@
 """Which levels have loaded a workload before. They then find their choices of kernels in the cache,
-time none while they load, and others may load beside them."""
+time none while they load, and others may load alongside them."""
 
 from __future__ import annotations
 

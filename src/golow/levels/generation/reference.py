@@ -104,7 +104,7 @@ class ReferenceProgram(TextProgram):
         if moved is not None and moved.digits:
             grid = Grid(moved.digits, moved.least, moved.seed)
         work, module = self._workload, self._double.module
-        with InDouble():  # a model of transformers is called to allocate its cache
+        with InDouble():  # a model from transformers is called to allocate its cache
             step = step_of(module, batch, work.longest, work.prompt)
         return Reference(step, grid)
 

@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.02  # between two checks whether a compiler is done
 
 class Artifact(NamedTuple):
     """A program that is ready to run. build_seconds: how long its build took when it was made.
-    notes: what of the cache was damaged."""
+    notes: damaged entries of the cache."""
 
     program: Path
     build_seconds: float

@@ -25,7 +25,7 @@ from golow.workload.prepare import Prepared
 
 
 def emit(prepared: Prepared, folder: Path) -> list[Path]:
-    """Write the program of the level ``libtorch`` with weights, an example batch and eager's
+    """Write the program of the ``libtorch`` level with weights, an example batch and eager's
     results for it; returns the files.
 
     Raises `GolowError` if the folder holds something else or cannot be written, `Unsupported` if

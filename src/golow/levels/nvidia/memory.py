@@ -15,7 +15,7 @@ class GpuError(RuntimeError):
 
 
 def checked(answer: tuple[Any, ...], call: str) -> Any:
-    """Return what the driver returned beside its status. Raises `MemoryError` if the GPU is out of
+    """Return what the driver returned besides its status. Raises `MemoryError` if the GPU is out of
     memory, `GpuError` for other failures."""
     status, *values = answer
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:

@@ -150,7 +150,7 @@ class ArrayProgram(Chooser):
 
     def _check_index(self, index: int) -> int:
         if not 0 <= index < len(self.inputs):
-            raise GolowError(f"there is no batch {index}, the bundle has {len(self.inputs)}")
+            raise GolowError(f"there is no batch {index}; the bundle has {len(self.inputs)}")
         return index
 
 
@@ -161,5 +161,5 @@ def find_export(workload: Workload) -> Path:
     if not os.environ.get(VARIABLE) or report is None:
         raise GolowError(f"{VARIABLE} names no exported model")
     if report.digest != workload.digest:
-        raise GolowError("the model was exported for another workload than the bundle's")
+        raise GolowError("the model was exported for a different workload from the bundle's")
     return folder

@@ -95,7 +95,7 @@ def program(variant: str) -> ArrayProgram:
 
     class Iree(ArrayProgram):
         def open(self, folder: Path, workload: Workload) -> None:
-            # Before the driver exists, which then has that many threads beside the caller's.
+            # Before the driver exists, which then has that many threads besides the caller's.
             runtime.flags.parse_flags(f"--task_topology_group_count={workload.threads}")
             self.device = runtime.get_device(
                 "local-sync" if workload.threads == 1 else "local-task"

@@ -73,7 +73,7 @@ class OnnxRuntimeOnDevice(DeviceArrayProgram):
         )
         if self.session.get_providers()[0] != self.provider:
             raise GolowError(
-                f"ONNX Runtime cannot load its {self.provider}, the reason is in the worker's log",
+                f"ONNX Runtime cannot load its {self.provider}; the reason is in the worker's log",
                 "install its CUDA and cuDNN: pip install 'onnxruntime-gpu[cuda,cudnn]'",
             )
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import shutil
+import sys
+import threading
+from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,3 +170,22 @@ LEVEL = Level(
         "max-autotune": Variant("kernels chosen by timing them"),
     },
 )
+
+
+def allow_cudagraphs_in_this_thread() -> None:
+    """Let a thread other than the first run what records CUDA graphs.
+
+    Before version 2.13 torch sets up the state of these graphs only in the thread that imports it,
+    and any other thread fails at an assertion: https://github.com/pytorch/pytorch/issues/123177.
+    """
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None or hasattr(trees, "_initialize_tls"):
+        return
+    from torch._C import _is_key_in_tls, _stash_obj_in_tls
+
+    if _is_key_in_tls("tree_manager_containers"):
+        return
+    trees.local.tree_manager_containers = {}
+    trees.local.tree_manager_locks = defaultdict(threading.Lock)
+    for name in ("tree_manager_containers", "tree_manager_locks"):
+        _stash_obj_in_tls(name, getattr(trees.local, name))

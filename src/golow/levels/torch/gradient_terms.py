@@ -64,7 +64,7 @@ def added(several: Sequence[Uses]) -> Uses:
 
 
 def cancelled(sizes: Uses) -> Uses:
-    """Those of the parameters whose gradients, computed by now, have cancelled."""
+    """Sizes of the parameters whose gradients, computed by now, have cancelled."""
     return {
         parameter: size
         for parameter, size in sizes.items()

@@ -165,18 +165,23 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return torch.view_as_complex(self._rounded(torch.view_as_real(value)))
         size = value.abs()
         up = self._tossed(size)
-        rounded = self._to_digits(value, size, up)
+        least, largest = map(float, size.aminmax()) if size.numel() else (1.0, 1.0)
+        if not largest < LARGEST:
+            up = up * (size < LARGEST)
+        rounded = self._to_digits(value, up)
+        if least >= 2.0**self._grid.least:
+            return rounded
         small = size < 2.0**self._grid.least
         if not bool((small & (size > 0)).any()):
             return rounded
         return torch.where(small, self._to_least(value, size, up), rounded)
 
-    def _to_digits(self, value: Tensor, size: Tensor, up: Tensor) -> Tensor:
-        """The next number of the grid's digits towards zero, or the one beyond unless that is
-        infinite. An infinity has no digits; a NaN stays one."""
-        beyond, bits = self._beyond(value), value.view(torch.int64)
-        grown = (beyond != 0).logical_and_(size < LARGEST).mul(up).mul_(self._dropped)
-        return grown.add_(bits).sub_(beyond).view(torch.float64)
+    def _to_digits(self, value: Tensor, up: Tensor) -> Tensor:
+        """The next number of the grid's digits towards zero, or the one beyond: the digits that the
+        grid lacks are cut off, for the second after adding the largest number that fits into them.
+        An infinity has no digits; a NaN stays one."""
+        added = up.neg().bitwise_and_(self._dropped - 1)
+        return added.add_(value.view(torch.int64)).bitwise_and_(-self._dropped).view(torch.float64)
 
     def _to_least(self, value: Tensor, size: Tensor, up: Tensor) -> Tensor:
         """Below the least number digits are lost, as subnormal numbers lose them."""

@@ -147,7 +147,7 @@ class Dialect(ABC):
         """The mean of each window of an image with channels last; windows are adjacent."""
 
     def returned(self, x: str) -> str:
-        """An output of the model, which a training step returns beside the loss."""
+        """An output of the model, which a training step returns besides the loss."""
         return x
 
     # ------------------------------------------------------------ what only some frameworks have

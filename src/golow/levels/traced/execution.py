@@ -89,7 +89,7 @@ class SourceExecution:
         raise NotImplementedError
 
     def temporary_bytes(self) -> int | None:
-        """Bytes that an iteration allocates beside its arguments and results, if the framework
+        """Bytes that an iteration allocates besides its arguments and results, if the framework
         reports it."""
         raise NotImplementedError
 
@@ -197,7 +197,7 @@ class SourceExecution:
         return self.workload.optimizer.keeps
 
     def _place(self, key: Key) -> str:
-        """Where the state has it: what no step differentiates is beside the buffers."""
+        """Where the state has it: what no step differentiates is with the buffers."""
         kind, target = key
         if kind == "constant" or (kind == "parameter" and target not in self.trained):
             return "buffer"

@@ -56,7 +56,7 @@ class SourceProgram(PlanProgram):
         return LoadReport(phases={"build": seconds, "load": load})
 
     def allocated_peak(self) -> int | None:
-        """Bytes that an iteration allocates beside its arguments and results, if the framework
+        """Bytes that an iteration allocates besides its arguments and results, if the framework
         reports it."""
         return self.execution.temporary_bytes()
 

@@ -14,7 +14,7 @@ from golow.lower.ir.graph import Argument, Graph, Node, Phase, Ref, Value
 from golow.records.record import Record
 
 FASTEST_CONVOLUTION = 8
-"""By how much fast algorithms may reduce the arithmetic of a convolution over more than one pixel.
+"""Factor by which fast algorithms may reduce the arithmetic of a convolution of several pixels.
 Winograd's F(4x4, 3x3) needs a fourth, F(4x4, 5x5) a sixth (Lavin & Gray, arXiv:1509.09308)."""
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def step_operations(step: Step) -> float:
 
 
 def _fastest(node: Node, values: Values) -> float:
-    """By how much fast algorithms may reduce the arithmetic of a node."""
+    """Factor by which fast algorithms may reduce the arithmetic of a node."""
     if "conv" not in _name(node):
         return 1.0
     weight = _shape(node.arguments[2 if "backward" in node.op else 1], values)

@@ -1,6 +1,6 @@
-"""Complex lowering: replaces complex numbers by pairs of real ones, as rotary embeddings have them:
-a complex value of a shape becomes a real one with a further axis of two, its real and its imaginary
-parts. The vendor's libraries compute with real numbers alone."""
+"""Complex lowering: replaces complex numbers with pairs of real ones, as rotary embeddings have
+them: a complex value becomes a real one with an additional axis of size two, for the real and the
+imaginary part. The vendor's libraries compute only with real numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decomposition: replaces ATen's calls outside the vocabulary by simpler ones.
+"""Decomposition: replaces ATen's calls outside the vocabulary with simpler ones.
 
 Three sources, in this order: golow's own definitions (``decompositions/``), PyTorch's table, and
 the composite definitions that the dispatcher has. Each step unfolds one call by one level; what it
@@ -359,7 +359,7 @@ def _named_scalar(item: Scalar, known: dict[str, str]) -> Scalar:
 
 
 def _alive(nodes: Sequence[Node], whole: Node) -> Iterator[Node]:
-    """Those whose values are read, or are values of the call."""
+    """Nodes whose values are read, or are values of the call."""
     needed = {value.name for value in whole.outputs if value is not None}
     kept = []
     for node in reversed(nodes):

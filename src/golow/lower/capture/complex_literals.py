@@ -9,7 +9,7 @@ from torch import fx
 
 
 def hold_complex_literals(traced: fx.GraphModule) -> None:
-    """Replace each complex argument by a tensor without axes that the traced module holds."""
+    """Replace each complex argument with a tensor without axes that the traced module holds."""
     for node in list(traced.graph.nodes):
         if node.op != "call_function" or not any(isinstance(a, complex) for a in node.args):
             continue

@@ -126,7 +126,7 @@ def _compiling() -> Iterator[None]:
 
 
 def _other_tensors_constant() -> AbstractContextManager[object]:
-    """Make constants of tensors that a model or a loss holds beside parameters and buffers: in an
+    """Make constants of tensors that a model or a loss holds besides parameters and buffers: in an
     attribute, a list or a closure. torch.export does; AOTAutograd refuses them otherwise."""
     return tracing(TracingContext(FakeTensorMode(allow_non_fake_inputs=True)))
 

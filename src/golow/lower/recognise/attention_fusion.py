@@ -71,7 +71,7 @@ class _Found(NamedTuple):
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
-        """Those of query, key and value with four axes, the key's as [B, H, S, E]."""
+        """Shapes of query, key and value with four axes, the key's as [B, H, S, E]."""
         query, key, value = (_four(item.shape) for item in (self.query, self.key, self.value))
         return query, _turned(key) if self.turned else key, value
 

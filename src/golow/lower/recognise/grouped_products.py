@@ -20,7 +20,7 @@ NAMES = {
 
 
 def keep_grouped_products(step: int = 1) -> Pass:
-    """The pass that writes products of groups of rows, as models of transformers call them, and
+    """The pass that writes products of groups of rows, as models from transformers call them, and
     their gradients as operators. step: of which the sizes of the matrices must be multiples."""
 
     def keep(graph: Graph) -> Graph:

@@ -34,7 +34,7 @@ QuantizedLayer = QuantizedConvolution | QuantizedLinear
 
 
 def name_quantized_layers(graph: Graph) -> Graph:
-    """Replace the arithmetic of quantised layers by its operators."""
+    """Replace the arithmetic of quantised layers with its operators."""
     named = _replaced(graph, _quantize)
     if named is graph:
         return graph

@@ -32,7 +32,7 @@ POINTS, FARTHEST, AGREEMENT = 2001, 12.0, 1e-9
 
 
 def name_written_activations(graph: Graph) -> Graph:
-    """Replace each product that ends such a chain by its activation."""
+    """Replace each product that ends such a chain with its activation."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):

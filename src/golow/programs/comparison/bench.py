@@ -278,8 +278,8 @@ class Bench:
         notice(self.observer, text)
 
     def _trained(self, group: Sequence[Entrant], race: Race) -> Sequence[Entrant]:
-        """Those whose state after a training run is compared with that of the group's first level.
-        A wrong eager proves nothing about the others."""
+        """Levels whose state after a training run is compared with that of the group's first level.
+        If eager is wrong, it proves nothing about the others."""
         first = group[0].level
         proves = first.name in race.racing and first.check.verdict == "match"
         if self.workload.mode != "train" or not proves:

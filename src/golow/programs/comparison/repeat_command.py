@@ -98,7 +98,7 @@ def _model(workload: Workload) -> Iterator[str]:
 
 
 def _of_hub(workload: Workload) -> Iterator[str]:
-    """A model of transformers or timm."""
+    """A model from transformers or timm."""
     source = workload.source
     if source.kind == "timm":
         yield f"timm:{source.name}"

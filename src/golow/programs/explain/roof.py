@@ -192,7 +192,7 @@ def _seconds(plan: Plan, run: Run | None) -> dict[int, float]:
     steps = _main(plan)
     if [_key(plan.steps[position]) for position in steps] != [_key(layer) for layer in run.layers]:
         raise GolowError(
-            f"{run.level}: the plan that ran has other steps than the one built here",
+            f"{run.level}: the plan that ran has different steps from the one built here",
             "set OMP_NUM_THREADS to the number of --threads, which the library follows.",
         )
     return {

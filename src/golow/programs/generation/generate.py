@@ -78,7 +78,7 @@ def _prepared(
     prepared = prepare_text(request)
     bundles, prompts = write_text_bundles(prepared, folder), prepared.prompts
     del prepared
-    gc.collect()  # models of transformers hold themselves
+    gc.collect()  # models from transformers hold themselves
     give_back_memory(request.device)
     return prompts, bundles
 

@@ -72,7 +72,7 @@ def most_together(work: TextWorkload, weights: int, card: Card | None) -> int:
 
 
 def room(weights: int, *, cores: int, host: int, device: int) -> int:
-    """How many workers load beside one another with so many cores, and so many bytes free on the
+    """How many workers load side by side with so many cores, and so many bytes free on the
     host and on the GPU."""
     fit = (
         cores // CORES,

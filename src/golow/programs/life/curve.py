@@ -85,7 +85,7 @@ def envelope(curves: Mapping[str, Curve], horizon: int = HORIZON) -> tuple[Segme
 def break_even(
     level: str, other: str, curves: Mapping[str, Curve], horizon: int = HORIZON
 ) -> BreakEven:
-    """From how many iterations on the level takes at most as long as the other one for good."""
+    """The number of iterations from which on the level never takes longer than the other one."""
     mine, theirs = curves[level], curves[other]
 
     def behind(iterations: int) -> bool:

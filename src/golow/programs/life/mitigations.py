@@ -66,9 +66,9 @@ def _woken(level: LevelLife) -> Iterator[Mitigation]:
     result = spread(one.start + one.seconds["first_iteration"] for one in warm)
     steady = stage_spread(warm, "steady_iteration")
     if ready and loading:
-        yield Mitigation(level.level, "import", "the worker is woken before", ready, loading)
+        yield Mitigation(level.level, "import", "the worker is woken in advance", ready, loading)
     if result and steady:
-        name = "the worker is loaded before"
+        name = "the worker is loaded in advance"
         yield Mitigation(level.level, "start to first result", name, result, steady)
 
 

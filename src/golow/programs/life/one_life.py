@@ -60,7 +60,7 @@ class Stages:
 
 
 class _Lived(NamedTuple):
-    """Results of a worker's life beside its stages."""
+    """Results of a worker's life besides its stages."""
 
     iterations: tuple[int, ...]
     settled_after: int | None

@@ -18,6 +18,7 @@ from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.sizes import Size, next_size
 from golow.levels.called.wanted import Wanted
 from golow.levels.torch import bundle as torch_bundle
+from golow.levels.torch.compile import allow_cudagraphs_in_this_thread
 from golow.lower.capture.module_outputs import leaves_of
 from golow.observer import Observer
 from golow.programs.load.batcher import Bucket
@@ -80,7 +81,8 @@ class LevelContext:
         return [b"".join(parts) for parts in zip(*rows, strict=True)]
 
     def warm_up(self) -> None:
-        """Run every size twice."""
+        """Run every size twice, in the thread that will call `run`."""
+        allow_cudagraphs_in_this_thread()
         for size in self._calls:
             indices = [index % self._samples.count for index in range(size[0])]
             for _ in range(2):
@@ -157,7 +159,7 @@ class _Build(NamedTuple):
         ]
 
     def _contexts(self, size: Size) -> list[HandedOver]:
-        """Those over one session, where the runtime has such; else one object for each."""
+        """Contexts over one session, where the runtime has sessions; else one object for each."""
         found = self._built(size).contexts
         while len(found) < self.sizes.contexts:
             found += self._built(size).contexts

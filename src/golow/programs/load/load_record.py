@@ -52,7 +52,7 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     length_buckets: the lengths that levels are compiled for. contexts: batches that run at a time;
     each level is loaded with each of these. seconds: of a run. repeats: rounds of runs in turn
     between levels. patience: seconds without an answer after which a run is abandoned. url: of a
-    service that is tested too, as the level ``http``. seed: of arrivals and of the order of
+    service that is tested too, as the ``http`` level. seed: of arrivals and of the order of
     samples, the same for all levels. texts: for a model that generates text, otherwise None.
     """
 

@@ -97,7 +97,7 @@ class Proof:
         return self._reference.judge(tensors)
 
     def _shapes(self, index: int) -> list[torch.Size]:
-        """Those of the outputs for a sample."""
+        """The shapes of the outputs for a sample."""
         places = range(len(self._types[0]))
         return [self._exact[f"{index}/output/{place}"].shape for place in places]
 

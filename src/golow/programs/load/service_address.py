@@ -12,7 +12,7 @@ def require_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port  # raises for what is no number
+        _ = parts.port  # raises for what is not a number
     except ValueError:
         sound = False
     if not sound:

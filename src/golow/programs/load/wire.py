@@ -42,7 +42,7 @@ class Requests:
         self._connection, self._rest = connection, b""
 
     def received(self) -> list[Asked]:
-        """Those that have arrived, at least one; empty at the end."""
+        """Requests that have arrived, at least one; empty at the end."""
         while len(self._rest) < REQUEST.size:
             data = self._connection.recv(PIECE)
             if not data:

@@ -33,7 +33,7 @@ class Change(Record, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """By how much it grew."""
+        """The increase."""
         return (self.after or 0.0) - (self.before or 0.0)
 
     @property
@@ -143,7 +143,7 @@ def _missing(level: LevelProfile, when: str) -> Iterator[str]:
 
 
 class Key(NamedTuple):
-    """By which one thing is found in both profiles."""
+    """The key of one thing in both profiles."""
 
     name: str
     detail: str = ""
@@ -215,7 +215,7 @@ def _changes(old: Mapping[Key, Spent], new: Mapping[Key, Spent]) -> list[Change]
 
 
 def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Those of a golow that knows more roles come last."""
+    """Sort by role. Roles that only a later golow knows come last."""
     places = {role: place for place, role in enumerate(ROLES)}
     return tuple(sorted(changes, key=lambda item: (places.get(item.name, len(ROLES)), item.name)))
 

@@ -32,7 +32,7 @@ class Multiprocessors(NamedTuple):
 
 
 def multiprocessors(properties: Mapping[str, Any]) -> Multiprocessors | None:
-    """Those of a device by its properties in a trace; None if the trace does not have them."""
+    """A device's limits, from its properties in a trace; None if the trace lacks them."""
     try:
         capability = int(properties["computeMajor"]), int(properties["computeMinor"])
         return Multiprocessors(

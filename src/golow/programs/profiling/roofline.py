@@ -29,8 +29,8 @@ Row = tuple[str, str]
 """The path of a module, and a phase."""
 
 BYTES_OF = {"bf16": 0.5, "fp16": 0.5}
-"""By how much a precision changes the bytes of the captured graph, which is in float32. All are
-halved, also the indices of a max pool that runs as one step with a product."""
+"""Factors by which a precision changes the bytes of the captured graph, which is in float32. All
+are halved, also the indices of a max pool that runs as one step with a product."""
 
 
 class RooflineDot(Record, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ def of_data(
 ) -> tuple[Request, Samples]:
     """The samples of a data set, and the request with its inputs, classes and channels.
 
-    samples: of the training part, for the calibration. most: of the test part, for the statements.
+    samples: of the training set, for the calibration. most: of the test set, for the statements.
     Raises `GolowError` as `open_data` does.
     """
     data = open_data(
@@ -108,8 +108,8 @@ def of_data(
         sequence=None,
     )
     share = facts.test_samples if most is None else min(most, facts.test_samples)
-    tested = f"{name}, {share:,} samples of the test part"
-    return fitting, Samples(batches, f"{name}, training part", tested, data, most)
+    tested = f"{name}, {share:,} samples of the test set"
+    return fitting, Samples(batches, f"{name}, training set", tested, data, most)
 
 
 def _side(shape: tuple[int, ...] | None) -> int | None:

@@ -1,7 +1,7 @@
 """Ranking of layers by the loss from quantising them, and a proposal of layers to keep in float32.
 Each quantised layer in turn is restored to float32, and the network is compared with the original
 again: the gain of a layer is how much closer the network gets. The samples are calibration samples,
-because the test part judges the result afterwards. The proposal is a set of layers with which the
+because the test set judges the result afterwards. The proposal is a set of layers with which the
 network keeps the gate's share of the original's correct answers: the best ones are kept until it
 does, then those that turn out not to be needed are quantised again, the one with the most
 multiplications first.

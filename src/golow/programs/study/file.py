@@ -174,7 +174,7 @@ class _Reader:
         count = math.prod(len(getattr(study, axis)) or 1 for axis in AXES if axis != "levels")
         count *= len(generations_of(study))
         if count > MOST_CELLS:
-            self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
+            self._fail("batch", f"the study has {count:,} cells; the limit is {MOST_CELLS:,}")
         for axis in ("batch", "resolution", "threads", "ranks", "gpus"):
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
@@ -272,7 +272,7 @@ class _Reader:
             self._fail("mode", "text is generated in inference", 'mode: "infer" alone.')
         for name in ("resolution", "channels", "phase"):
             if getattr(study, name):
-                self._fail(name, f"texts have no {name}", "leave it out beside [generation].")
+                self._fail(name, f"texts have no {name}", "leave it out with [generation].")
         for name, least in (("prompt", 1), ("tokens", 2)):
             values = getattr(asked, name)
             if not values or min(values) < least or len(set(values)) < len(values):

@@ -1,8 +1,8 @@
 """Measures cells on this machine, each in its own process, one per place.
 
-Places on one GPU share its memory: a cell starts only if its memory fits beside that of the others.
-With each cell at such a place, the process of the next one is started too, so that its imports are
-done when its turn comes.
+Places on one GPU share its memory: a cell starts only if its memory fits next to that of the
+others. With each cell at such a place, the process of the next one is started too, so that its
+imports are done when its turn comes.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ REACH = 16
 
 # GPU memory of a worker in addition to an iteration's: the context, the libraries and
 # their workspaces, and what the allocator keeps from the check. The values are generous; a cell
-# that runs out of memory beside others is measured again alone.
+# that runs out of memory alongside others is measured again alone.
 WORKERS_OWN_BYTES = 2**30
 WORKERS_SHARE = 1.5
 

@@ -65,7 +65,7 @@ def require_places(device: Device, jobs: int, gpus: int = 1) -> None:
         cells = [f"cells of {gpus} GPUs"] if gpus > 1 else []
         asked = " and ".join([f"--jobs {jobs}"] * (jobs > 1) + cells)
         raise GolowError(
-            f"{asked} need{'s' * (gpus == 1)} {needed} GPUs, {found} can be seen here",
+            f"{asked} need{'s' * (gpus == 1)} {needed} GPUs; golow sees {found} here",
             "use fewer; if a GPU is not seen, `golow doctor` shows what is missing.",
         )
 
@@ -128,7 +128,7 @@ def _shares(found: Environment, jobs: int) -> list[Place]:
     """Places with one lock: two studies on disjoint cores still share the memory's bandwidth."""
     cores = len(found.affinity)
     if cores < jobs:
-        raise GolowError(f"--jobs {jobs} needs {jobs} cores, there are {cores}", "use fewer.")
+        raise GolowError(f"--jobs {jobs} needs {jobs} cores; there are {cores}", "use fewer.")
     host = platform.node()
     machine = Machine(host=host, device=found.cpu_model)
     memory = _memory_bytes(found) // jobs

@@ -215,7 +215,7 @@ def _lines(fields: dict[str, Any]) -> list[str]:
 
 
 def _moved_into(place: Path, record: CellRecord, draft: Path) -> CellRecord:
-    """Replace the cell in that folder by the draft: at every moment its record names a comparison
+    """Replace the cell in that folder with the draft: at every moment its record names a comparison
     that is there. Returns the record."""
     if record.comparison:
         name = record.comparison

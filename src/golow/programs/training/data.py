@@ -47,7 +47,7 @@ class TrainingData(NamedTuple):
         )
 
     def test_images(self) -> Images | None:
-        """The test part's images [N, channels, height, width], memory-mapped; None of a text."""
+        """The test set's images [N, channels, height, width], memory-mapped; None of a text."""
         test = open_prepared(self.test)
         return test.images if isinstance(test, PreparedImages) else None
 

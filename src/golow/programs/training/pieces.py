@@ -30,7 +30,7 @@ class Trained(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """Outputs for the whole test part [rows, scores], float32, and the seconds they took."""
+    """Outputs for the whole test set [rows, scores], float32, and the seconds they took."""
 
     outputs: np.ndarray
     seconds: float
@@ -85,7 +85,7 @@ def train_epoch(
 
 
 def predict_all(worker: Worker, data: TrainingData, batch: int, file: Path) -> Predicted:
-    """Run the whole test part. batch: samples per batch. file: for the outputs of a piece."""
+    """Run the whole test set. batch: samples per batch. file: for the outputs of a piece."""
     batches = -(-data.facts.test_samples // batch)
     outputs: list[np.ndarray] = []
     done, nanoseconds, pace = 0, 0, Pace()

@@ -204,7 +204,7 @@ def read_plan(folder: Path) -> TrainingPlan:
         raise GolowError(f"{file} is not a record of a training: it has no format version")
     if version > FORMAT_VERSION:
         raise GolowError(
-            f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
+            f"{file} has format version {version}; this golow reads up to {FORMAT_VERSION}",
             "a newer golow wrote it: pip install --upgrade golow",
         )
     plan = _decoded(file, data, TrainingPlan)

@@ -153,9 +153,9 @@ class Epoch(Record, frozen=True, kw_only=True):
 
 
 class Mistake(Record, frozen=True, kw_only=True):
-    """A picture of the test part that was taken for another class.
+    """A picture of the test set that was taken for another class.
 
-    sample: its number in the test part. truth and predicted: classes. probability: of the predicted
+    sample: its number in the test set. truth and predicted: classes. probability: of the predicted
     one. shape: (channels, height, width) of the picture as it is kept, with 1 or 3 channels.
     pixels: its bytes in this order, 0 to 255.
     """

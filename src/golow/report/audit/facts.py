@@ -61,7 +61,7 @@ def faster(level: AuditedLevel) -> list[Price]:
 
 
 def memory_change(level: AuditedLevel, run: Run) -> tuple[str, float] | None:
-    """By how many bytes this run holds more than the level's, and by which figure."""
+    """Bytes that this run holds in addition to the level's, and the figure that shows it."""
     for name in MEMORY:
         own, other = level.run.quantity(name), run.quantity(name)
         if own is not None and other is not None:

@@ -22,7 +22,7 @@ def remedy(comparison: Comparison) -> str:
     if not is_busy(comparison):
         return "allow a longer time limit."
     lost = _lost(comparison)
-    waited = f", for {share_text(lost)} of the time in the median" if lost is not None else ""
+    waited = f", for a median of {share_text(lost)} of the time" if lost is not None else ""
     return (
         f"the cores were busy. In {share_text(comparison.race.contended_share)} of the blocks a "
         f"level waited for a core{waited}, and more time does not help: end the other programs "

@@ -187,7 +187,7 @@ _BUILD = Column("build", "build\ntime", _build_text, "build", " ")
 _ARTIFACT = Column(
     "artifact", "artifact\nsize", lambda run: bytes_text(run.quantity("artifact")), "artifact"
 )
-_PAYBACK = Column("payback", "pays\nafter", _payback_text, "pays after iterations")
+_PAYBACK = Column("payback", "break-\neven", _payback_text, "break-even iterations")
 
 CPU_COLUMNS = (
     Column("time", "time\n(interval)", _time_text, "time"),

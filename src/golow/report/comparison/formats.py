@@ -52,7 +52,7 @@ def document(comparison: Comparison, form: str, columns: Sequence[str] = ()) -> 
     """
     if form == "csv":
         if columns:
-            raise GolowError("--format csv has every column of the record", "leave out --columns.")
+            raise GolowError("--format csv always has every column", "leave out --columns.")
         return to_csv_text(comparison)
     shown = chosen_columns(comparison, columns) if columns else all_columns(comparison)
     if form == "markdown":

@@ -66,7 +66,7 @@ def _input_text(entry: Entry) -> str:
 def doctor_report(
     console: Console, ladder: Sequence[Level], machine: Environment, beside: Sequence[Companion]
 ) -> None:
-    """The probes, the commands that install what is missing, then the packages beside torch
+    """The probes, the commands that install what is missing, then the packages besides torch
     and the machine."""
     probes = {level.name: level.probe() for level in ladder}
     for level in ladder:

@@ -168,7 +168,7 @@ def _next(support: Support, width: int) -> Iterator[str]:
     failing = ("lacks", "unknown") if support.not_captured else ("lacks",)
     fit = [v for v in support.levels if v.answer not in failing and v.device == device]
     if not fit:
-        yield "Next: add the level eager, which runs the module itself."
+        yield "Next: add the eager level, which runs the module itself."
         return
     ready = [level for level in fit if not level.missing]
     names = [level.level for level in ready or fit]

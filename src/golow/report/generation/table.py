@@ -99,7 +99,7 @@ def _roof_words(found: Generation) -> str:
     if found.read_rate is None:
         return ""
     rate = decimal_text(found.read_rate.value, "B/s")
-    return f"\nroof: a plain read of weights and caches at {rate}, over the time of a token"
+    return f"\nroof: a plain read of weights and caches at {rate}, over the time per token"
 
 
 def text_lines(text: str, width: int = WIDTH) -> list[str]:

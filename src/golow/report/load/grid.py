@@ -28,7 +28,7 @@ def grid_table(cells: Sequence[Measured]) -> Table:
     """The percentiles of every level at every rate, with the axes on which cells differ."""
     table, shown = framed("level"), _shown(cells)
     names = [AXES[axis] for axis in shown]
-    names += ["rate\nasked", "result", *(f"{percentile_text(share)}\nms" for share in SHARES)]
+    names += ["target\nrate", "result", *(f"{percentile_text(share)}\nms" for share in SHARES)]
     for name in (*names, "samples\n/s", "batch", "energy per\nrequest"):
         table.add_column(name, justify="right", no_wrap=True)
     for cell, found in cells:

@@ -192,7 +192,7 @@ def _by_rate(
 ) -> Table:
     server = scenario == "server"
     table = framed("level")
-    for name in [*(["rate\nasked"] if server else []), *names]:
+    for name in [*(["target\nrate"] if server else []), *names]:
         table.add_column(name, justify="right", no_wrap=True)
     before: float | None = None
     for row in listed:

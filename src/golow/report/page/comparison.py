@@ -117,7 +117,7 @@ def _ladder(found: Comparison) -> Iterator[Block]:
 
 
 def _columns(found: Comparison) -> tuple[Column, ...]:
-    """Those of the terminal, and what else any level has a figure for."""
+    """The columns of the terminal, and all others for which a level has a figure."""
     shown = all_columns(found)
     names = {column.name for column in shown}
     more = [

@@ -105,7 +105,7 @@ def _records_in(page: Path) -> dict[str, dict[str, str]]:
     except (ValueError, RecursionError) as error:
         raise GolowError(f"{page} contains a corrupt record: {error}") from error
     if not isinstance(records, dict) or not records:
-        raise GolowError(f"{page} is not a report of golow", "give a page that golow report wrote.")
+        raise GolowError(f"{page} is not a golow report", "give a page that golow report wrote.")
     for record, contents in records.items():
         sound = isinstance(contents, dict) and all(_is_sound(*entry) for entry in contents.items())
         if not sound or not _is_sound(_name(record), "") or "/" in record:

@@ -42,7 +42,7 @@ COLOURS = {
     "temporary": "#D55E00",
     WORKSPACE: "#882255",
 }
-"""Those of Okabe and Ito, as of the levels in `golow.report.style`."""
+"""The colours of Okabe and Ito, as for the levels in `golow.report.style`."""
 
 BYTES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))

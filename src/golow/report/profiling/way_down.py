@@ -64,7 +64,7 @@ def short_name(name: str) -> str:
 
 ROWS: dict[str, Callable[[LevelWay], str]] = {
     "vendor": lambda way: way.owner or "none",
-    "frames of Python": lambda way: str(len(way.python)),
+    "Python frames": lambda way: str(len(way.python)),
     "native frames": lambda way: str(way.interpreter + len(way.native)),
     "  of Python's interpreter": lambda way: str(way.interpreter),
     "  of C++": lambda way: str(len(way.native)),
@@ -72,8 +72,8 @@ ROWS: dict[str, Callable[[LevelWay], str]] = {
     "  in the vendor's entries": lambda way: f"{way.inside:,}" if way.entry else MISSING,
     "  between and after": lambda way: f"{way.after:,}" if way.entry else MISSING,
     "  share outside the entries": lambda way: _share(way),
-    "calls of an entry": lambda way: f"{way.entries:,}",
-    "calls of the dispatcher": lambda way: f"{way.dispatches:,}",
+    "calls to an entry": lambda way: f"{way.entries:,}",
+    "calls to the dispatcher": lambda way: f"{way.dispatches:,}",
     "allocations": lambda way: f"{way.allocations:,}",
     "time of the call": lambda way: seconds_text(way.time.value if way.time else None),
 }
@@ -82,7 +82,7 @@ ROWS: dict[str, Callable[[LevelWay], str]] = {
 def way_table(levels: Sequence[LevelWay]) -> Table:
     """One row per figure, a column per level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("one call of the layer")
+    table.add_column("one call to the layer")
     for level in levels:
         table.add_column(level.level, justify="right", overflow="fold")
     for name, text in ROWS.items():

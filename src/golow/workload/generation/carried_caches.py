@@ -81,7 +81,7 @@ class CarriedGpt2(CarriedCaches):
 
 
 class CarriedHuggingFace(CarriedCaches):
-    """A causal model of transformers, with its dynamic cache. A layer with a sliding window keeps
+    """A causal model from transformers, with its dynamic cache. A layer with a sliding window keeps
     all tokens; its mask hides those outside the window."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -1,5 +1,5 @@
-"""Encoder-decoder models of transformers that generate: the encoder reads a source once, and the
-keys and values of its output stay beside the cache of the decoder's own tokens."""
+"""Encoder-decoder models from transformers that generate: the encoder reads a source once, and the
+keys and values of its output stay next to the cache of the decoder's own tokens."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ONE_NUMBER = 1  # tokens of a prompt for which features are drawn
 
 
 def is_encoder_decoder(module: nn.Module) -> bool:
-    """Return True for a model of transformers whose decoder attends to an encoder's output."""
+    """Return True for a model from transformers whose decoder attends to an encoder's output."""
     return bool(getattr(getattr(module, "config", None), "is_encoder_decoder", False))
 
 

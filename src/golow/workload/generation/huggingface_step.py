@@ -1,4 +1,4 @@
-"""A causal language model of transformers that generates: with a static or a growing cache."""
+"""A causal language model from transformers that generates: with a static or a growing cache."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
 def _drawn_in_place(
     source: ModelSource, weights: str | Path | None, request: TextRequest
 ) -> Iterator[None]:
-    """Let random weights of a model of transformers be drawn on the device and in the precision
+    """Let random weights of a model from transformers be drawn on the device and in the precision
     that they get, as its users have them drawn."""
     with ExitStack() as modes:
         if source.kind == "huggingface" and are_random(source, weights):

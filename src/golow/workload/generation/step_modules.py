@@ -45,7 +45,7 @@ def step_of(module: nn.Module, batch: int, longest: int, prompt: int = 0) -> nn.
 
 
 def is_huggingface(module: nn.Module) -> bool:
-    """True for a model of transformers that generates text."""
+    """True for a model from transformers that generates text."""
     return hasattr(module, "generate") and hasattr(module, "config")
 
 
@@ -163,8 +163,8 @@ def weight_bytes(module: nn.Module) -> int:
 
 def in_precision(module: nn.Module, precision: TextPrecision) -> nn.Module:
     """The module with its weights in this precision, and a user's step module with its caches. What
-    a model of transformers computes for itself, such as frequencies, stays float32, as it does for
-    those who load it in a precision. Weights of whole numbers are given to layers, not to a
+    a model from transformers computes for itself, such as frequencies, stays float32, as it does
+    for those who load it in a precision. Weights of whole numbers are given to layers, not to a
     module."""
     half = HALVES.get(precision)
     if half is None:

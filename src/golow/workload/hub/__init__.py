@@ -1,1 +1,1 @@
-"""Models of transformers and timm by name, and their downloads."""
+"""Hugging Face and timm models by name, and their downloads."""

@@ -1,8 +1,8 @@
-"""The packages that models bring along: do they import beside this torch?
+"""The packages that models bring along: do they import with this torch?
 
 torchvision and others contain operators compiled for one version of torch. With another one they
 raise when they are imported, and so does every model that uses them: all of transformers' where a
-wrong torchvision is beside it.
+wrong torchvision is installed with it.
 """
 
 from __future__ import annotations

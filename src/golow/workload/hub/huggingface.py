@@ -38,7 +38,7 @@ READ_AS_FILES = ("gptq", "awq", "fp8")
 def locate_huggingface(
     model: str, *, pretrained: bool | None, download: bool, mode: Mode = "infer"
 ) -> ModelSource:
-    """The source of a model of transformers; raises `GolowError` if the package, the
+    """The source of a model from transformers; raises `GolowError` if the package, the
     configuration or the class is missing."""
     transformers = _transformers(model)
     name, attribute = _parts(model.removeprefix(PREFIX))

@@ -1,4 +1,4 @@
-"""Inputs of a model of transformers, made from its configuration and the seed."""
+"""Inputs of a model from transformers, made from its configuration and the seed."""
 
 from __future__ import annotations
 

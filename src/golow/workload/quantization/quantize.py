@@ -95,8 +95,8 @@ def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Q
 
 
 def _input_scale(rule: QuantizedLayer, size: float) -> float:
-    """By what activations are multiplied. Sizes so small that the scale would not be a float32 are
-    zero."""
+    """Factor by which activations are multiplied. Sizes so small that the scale would not be a
+    float32 are zero."""
     scale = rule.highest / size if size > 0 else 1.0
     return scale if scale < torch.finfo(torch.float32).max / 2**10 else 1.0
 

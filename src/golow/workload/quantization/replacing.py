@@ -41,7 +41,7 @@ def found_form(original: nn.Module, rule: QuantizedLayer) -> Quantized:
 
 
 def as_quantized(module: nn.Module, layers: Sequence[QuantizedLayer]) -> nn.Module:
-    """Replace these layers by quantised ones without numbers, which a state dict gives them. A
+    """Replace these layers with quantised ones without numbers, which a state dict gives them. A
     layer that is quantised already stays. Raises `GolowError` if the module has no such layer."""
     for rule in layers:
         original = found_layer(module, rule.path)

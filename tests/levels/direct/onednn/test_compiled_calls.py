@@ -3,7 +3,8 @@ calls of Python between them."""
 
 from __future__ import annotations
 
-from ctypes import CFUNCTYPE, c_int, c_void_p
+from collections.abc import Sequence
+from ctypes import CFUNCTYPE, addressof, c_int, c_long, c_void_p
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kernel, of_primitive
+from golow.levels.direct.onednn.run.compiled_calls import (
+    Bound,
+    Call,
+    Start,
+    Use,
+    joined,
+    joined_at,
+    of_kernel,
+    of_primitive,
+)
 from support.direct.onednn_in_process import Running, lower, workshop
 
 Primitive = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)
 Kernel = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
-Arguments = c_int * 3
+Arguments = c_void_p * 3
+SetAddress = CFUNCTYPE(c_int, c_void_p, c_void_p)
+SetThreads = CFUNCTYPE(None, c_int)
+MEMORY = 0x1000  # the first of those of primitives
 
 
 class Calls:
@@ -29,28 +42,35 @@ class Calls:
         self.ran: list[int] = []
         self.failing = failing
         self.kept: list[Any] = []
+        self.arguments: dict[int, Any] = {}
         self.bound = [self._bound(number, kind) for number, kind in enumerate(kinds)]
 
     def _bound(self, number: int, kind: str) -> Bound:
         def note(*_: object) -> int:
-            self.ran.append(number)
+            self.note(number)
             return 3 if number == self.failing else 0
 
         if kind == "numpy":
-            return Bound(lambda: self.ran.append(number))
-        arguments = Arguments()
+            return Bound(lambda: self.note(number))
+        arguments = self.arguments[number] = Arguments()
         made = Primitive(note) if kind == "primitive" else Kernel(lambda *_: (note(), None)[1])
-        self.kept += [arguments, made]
+        self.kept.append(made)
         if kind == "kernel":
             return of_kernel(made, arguments, arguments, arguments)
         return of_primitive(made, c_void_p(1), c_void_p(2), arguments)
 
+    def note(self, number: int) -> None:
+        """Note that a call ran."""
+        self.ran.append(number)
+
     def run(self) -> int:
         """Run them as an iteration does; the status of the call that failed, or 0."""
-        for call in joined(self.bound, workshop().player()):
-            if status := call():
-                return status
-        return 0
+        return first_status(joined(self.bound, workshop().player()))
+
+
+def first_status(calls: Sequence[Call]) -> int:
+    """Run the calls up to the first that fails; return its status, or 0."""
+    return next(filter(None, (call() for call in calls)), 0)
 
 
 KINDS = st.lists(st.sampled_from(["primitive", "kernel", "numpy"]), min_size=1, max_size=9)
@@ -74,6 +94,64 @@ def test_neighbours_that_need_no_python_are_one_call() -> None:
     kinds = ["primitive", "kernel", "numpy", "kernel", "primitive", "primitive"]
     assert len(joined(Calls(kinds).bound, workshop().player())) == 3
     assert len(joined(Calls(kinds).bound, None)) == len(kinds)
+
+
+class Pointed(Calls):
+    """Calls that use an address of the caller's: the first of three if their number is even, else
+    the last, and as many bytes from there as their number. seen: what they used."""
+
+    def __init__(self, kinds: list[str]) -> None:
+        self.memories: dict[int, int] = {}
+        self.seen: list[int] = []
+        self.threads: list[int] = []
+        super().__init__(kinds)
+        self.addresses = (c_long * 3)()
+        self.setters = (
+            SetAddress(lambda memory, address: self.memories.update({memory: address}) or 0),
+            SetThreads(self.threads.append),
+        )
+        self.uses = [
+            Use(addressof(self.arguments[number]), number % 2 * 2, number, is_pointer=True)
+            if kind == "kernel"
+            else Use(MEMORY + number, number % 2 * 2, number, is_pointer=False)
+            for number, kind in enumerate(kinds)
+            if kind != "numpy"
+        ]
+
+    def note(self, number: int) -> None:
+        super().note(number)
+        if number in self.arguments:
+            at = self.memories.get(MEMORY + number) or self.arguments[number][0]
+            self.seen.append(at)
+
+    def run(self) -> int:
+        start = Start(self.addresses, self.uses, *self.setters, threads=3)
+        return first_status(joined_at(start, self.bound, workshop().player()))
+
+
+@given(kinds=KINDS)
+def test_calls_use_the_memory_of_each_iteration(kinds: list[str]) -> None:
+    calls = Pointed(kinds)
+    native = [number for number, kind in enumerate(kinds) if kind != "numpy"]
+    for base in (1 << 20, 5 << 20):
+        calls.addresses[:] = [base, 0, 2 * base]
+        assert calls.run() == 0
+        wanted = [base * (1 + number % 2) + number for number in native]
+        assert calls.seen == wanted
+        assert calls.ran == list(range(len(kinds)))
+        calls.seen.clear()
+        calls.ran.clear()
+    assert calls.threads == [3, 3]
+
+
+@pytest.mark.parametrize("kinds", [["primitive"], ["numpy", "kernel"]])
+def test_an_address_that_is_refused_ends_an_iteration(kinds: list[str]) -> None:
+    calls = Pointed(kinds)
+    calls.uses.append(Use(MEMORY, 1, 0, is_pointer=False))
+    calls.setters = (SetAddress(lambda memory, address: 0 if address else 2), calls.setters[1])
+    calls.addresses[:] = [1 << 20, 0, 1 << 20]
+    assert calls.run() == 2
+    assert calls.ran == []
 
 
 class Block(nn.Module):

@@ -263,7 +263,7 @@ def test_a_smaller_batch_without_its_plan_is_refused(tmp_path: Path) -> None:
     ("fault", "words"),
     [
         ({"parameter/fc.bias": None}, "it has no parameter/fc.bias"),
-        ({"buffer/bn.running_var": np.ones(19, np.float32)}, "is [19], the model's is [20]"),
+        ({"buffer/bn.running_var": np.ones(19, np.float32)}, "is [19]; the model's is [20]"),
     ],
 )
 def test_the_state_of_another_model_changes_nothing(

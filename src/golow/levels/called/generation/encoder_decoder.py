@@ -104,7 +104,7 @@ class EncoderDecoder(Generator):
 
 
 def encoder_decoder_step(module: nn.Module, generation: Generation) -> EncoderDecoderStep:
-    """Return the step of a model of transformers. Raises `GolowError` for a GPU, for a model that
+    """Return the step of a model from transformers. Raises `GolowError` for a GPU, for a model that
     golow cannot begin, and for sizes that do not fit it."""
     name = type(module).__name__
     require_generating(module, name)

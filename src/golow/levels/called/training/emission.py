@@ -19,7 +19,6 @@ from golow.levels.called.training.wanted_step import WantedStep
 from golow.levels.called.training.written_step import Names, OnGpu, OnProcessor, WrittenStep
 from golow.levels.direct.emit.network import End, Network
 from golow.levels.direct.emit.training import TrainingNetwork
-from golow.levels.torch.device import HALVES
 from golow.lower.capture.module_outputs import leaves_of
 from golow.lower.capture.shared_tensors import first_names
 from golow.observer import Silent
@@ -52,7 +51,6 @@ def emit_training(prepared: Prepared, level: str, sizes: Sequence[int], folder: 
     module, batches, names = prepared.module, prepared.batches, first_names(prepared.module)
     if level == "cudnn":
         require_gpu()
-        require_written_right(prepared)
         module, batches = module.cuda(), tuple(map(_on_gpu, batches))
     example = (batches[0].inputs, *batches[0].targets)
     with (
@@ -63,20 +61,6 @@ def emit_training(prepared: Prepared, level: str, sizes: Sequence[int], folder: 
         return write_step(
             step, batches, folder, workload.model, optimizer, keywords, names, workload.seed
         )
-
-
-def require_written_right(prepared: Prepared) -> None:
-    """Raise `GolowError` for steps whose C++ was seen to compute something else on a GPU. In half
-    precision frozen parameters were right."""
-    if prepared.workload.precision in HALVES:
-        return
-    for name, item in prepared.module.named_parameters():
-        if not item.requires_grad:
-            raise GolowError(
-                f"cudnn does not write a training step with the frozen parameter {name} as C++ in "
-                "float32 yet",
-                "use --precision bf16, golow.compile_step in Python, or --level onednn.",
-            )
 
 
 def write_step(

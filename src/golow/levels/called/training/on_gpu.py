@@ -87,7 +87,7 @@ class OnGpu:
 
     @property
     def iteration_bytes(self) -> int:
-        """Bytes that a step needs beside the state."""
+        """Bytes that a step needs besides the state."""
         return self._plans.iteration_bytes
 
     def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:

@@ -23,7 +23,7 @@ from golow.levels.called.training.step_target import (
 )
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.onednn import level as onednn
-from golow.levels.direct.onednn.run.called_plan import set_threads
+from golow.levels.direct.onednn.run.kernel_compilation import set_threads
 from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
 from golow.levels.direct.onednn.steps.built_plan import Built
@@ -58,7 +58,7 @@ class OnProcessor:
 
     @property
     def iteration_bytes(self) -> int:
-        """Bytes that a step needs beside the state."""
+        """Bytes that a step needs besides the state."""
         return self._plans.iteration_bytes
 
     def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:

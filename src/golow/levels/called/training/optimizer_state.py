@@ -152,7 +152,7 @@ class OptimizerMemory:
         if not isinstance(given, Tensor) or tuple(given.shape) != shape:
             found = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
             raise GolowError(
-                f"{self._names[kind]} of {name} is {found} in the optimizer's state, the "
+                f"{self._names[kind]} of {name} is {found} in the optimizer's state; the "
                 f"parameter is {list(shape)}"
             )
         return given.detach().float()

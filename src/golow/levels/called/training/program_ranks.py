@@ -88,7 +88,7 @@ def of_first_rank(meeting: StoreMeeting, state: Mapping[str, Tensor]) -> dict[st
         meeting.forget(name)
     found = torch.load(io.BytesIO(b"".join(parts)), weights_only=True)
     if found.keys() != state.keys():
-        raise GolowError("the module of rank 0 has other weights than that of this rank")
+        raise GolowError("the names of the module's weights differ between rank 0 and this rank")
     return {name: found[name].to(item.device) for name, item in state.items()}
 
 

@@ -95,7 +95,7 @@ class StepTarget(Protocol):
 
     @property
     def iteration_bytes(self) -> int:
-        """Bytes that a step needs beside the state."""
+        """Bytes that a step needs besides the state."""
 
     def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
         """Module and loss as graphs are captured of them: on the CPU, in float32."""

@@ -1,5 +1,5 @@
 """Horizontal fusion of recurrent layers: joins the layers and directions of a training step that
-the library can compute beside one another."""
+the library can compute side by side."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def join_layers(graph: Graph) -> Graph:
 
 
 class _Readers:
-    """Who reads a value, whatever calls that compute nothing name it."""
+    """The nodes that read a value, directly or through calls that compute nothing."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes, self._first = graph.nodes, dict[str, str]()

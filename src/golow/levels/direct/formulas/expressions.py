@@ -93,7 +93,7 @@ FORMULAS = {
 def expression(operator: Operator, values: Mapping[str, Name]) -> str:
     """Return one operator of a group as C over the names of its operands.
 
-    Raises ValueError for what is not a function of elements.
+    Raises ValueError for what is not an elementwise function.
     """
 
     def floating(reference: Ref) -> str:
@@ -122,7 +122,7 @@ def expression(operator: Operator, values: Mapping[str, Name]) -> str:
         for sign, vector in (("*", operator.scale), ("+", operator.shift)):
             text += "" if vector is None else f" {sign} {floating(vector)}"
         return with_activation(text, operator.activation)
-    raise ValueError(f"{operator.op()} is no function of elements")
+    raise ValueError(f"{operator.op()} is not an elementwise function")
 
 
 def is_written(node: Node, values: Mapping[str, Value]) -> bool:

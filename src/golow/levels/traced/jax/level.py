@@ -101,7 +101,7 @@ def _require_small(bundle: Bundle) -> None:
     size = sum(bytes_of(item.value) for item in inputs if item.kind not in ("input", "target"))
     if size > LARGEST_CONSTANTS:
         limit = f"a program may have {LARGEST_CONSTANTS / 2**30:.2f} GiB of constants"
-        raise Unsupported("jax:freezing", f"{limit}, the weights have {size / 2**30:.2f}")
+        raise Unsupported("jax:freezing", f"{limit}; the weights have {size / 2**30:.2f}")
 
 
 def _on_cpu(threads: int) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""The worker of the level `jax`: runs the source that the level wrote into its cache.
+"""The worker of the `jax` level: runs the source that the level wrote into its cache.
 
 ``python -m golow.levels.traced.jax.program VARIANT FOLDER [LAST]`` speaks the worker protocol.
 VARIANT is ``plain`` or ``freezing``. FOLDER has source and graph, LAST those of an epoch's smaller
-last batch. It imports JAX, and no PyTorch.
+last batch. It imports JAX, but not PyTorch.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _elapsed_ns(start: Any, stop: Any) -> int:
 
 
 def _checked(answer: tuple[Any, ...], call: str) -> Any:
-    """Return what the driver returned beside its status; raises RuntimeError if that is
+    """Return what the driver returned besides its status; raises RuntimeError if that is
     not a success."""
     status, *values = answer
     if status != driver.CUresult.CUDA_SUCCESS:

@@ -22,7 +22,7 @@ ACTIVATIONS = {
     "silu": "{d.nn}.silu({x})",
 }
 OWN = frozenset("elu leaky_relu sigmoid tanh".split())
-"""Those that each dialect spells by itself: `Dialect.activations`."""
+"""Activations that each dialect spells itself: `Dialect.activations`."""
 
 
 def activated(

@@ -1,8 +1,8 @@
-"""The worker of the level `paddle`: runs the source that the level wrote into its cache.
+"""The worker of the `paddle` level: runs the source that the level wrote into its cache.
 
 ``python -m golow.levels.traced.paddle.program VARIANT FOLDER [LAST]`` speaks the worker protocol.
 VARIANT is ``dynamic`` or ``static``. FOLDER has source and graph, LAST those of an epoch's smaller
-last batch. It imports PaddlePaddle, and no PyTorch.
+last batch. It imports PaddlePaddle, but not PyTorch.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ class Paddle(SourceProgram):
 
 
 if __name__ == "__main__":
-    # Gradients are computed in a separate thread, beside the one that waits for them.
+    # Gradients are computed in a separate thread, next to the one that waits for them.
     keep_to(int(os.environ["OMP_NUM_THREADS"]))
     run(lambda: Paddle(sys.argv[1], *map(Path, sys.argv[2:])))

@@ -1,8 +1,8 @@
-"""The worker of the level `tensorflow`: runs the source that the level wrote into its cache.
+"""The worker of the `tensorflow` level: runs the source that the level wrote into its cache.
 
 ``python -m golow.levels.traced.tensorflow.program VARIANT FOLDER [LAST]`` speaks the worker
 protocol. VARIANT is ``xla`` or ``graph``. FOLDER has source and graph, LAST those of an epoch's
-smaller last batch. It imports TensorFlow, and no PyTorch.
+smaller last batch. It imports TensorFlow, but not PyTorch.
 """
 
 from __future__ import annotations

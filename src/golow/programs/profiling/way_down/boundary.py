@@ -70,7 +70,7 @@ DISPATCHER = ("at::_ops::*::call(*", "at::_ops::*::redispatch(*", "c10::Dispatch
 
 
 def patterns() -> tuple[str, ...]:
-    """Those of all entries."""
+    """The patterns of all entries."""
     return tuple(pattern for entry in ENTRIES for pattern in entry.patterns)
 
 

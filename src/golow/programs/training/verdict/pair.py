@@ -59,7 +59,7 @@ def step_losses(run: TrainingRun) -> Numbers:
 
 
 def resolution(epoch: Epoch) -> float:
-    """Standard error of the accuracy on a test part of this size. One right and one wrong sample
+    """Standard error of the accuracy on a test set of this size. One right and one wrong sample
     are added, so that it is above 0 for an accuracy of 0 or 1 too."""
     rows = epoch.eval_samples + 2
     share = ((epoch.eval_accuracy or 0.0) * epoch.eval_samples + 1) / rows

@@ -57,7 +57,7 @@ class Difference(NamedTuple):
 
 
 def by_seeds(pairs: Sequence[Pair]) -> Judgement:
-    """Compare the last epoch's mean loss, and the final loss and accuracy on the test part."""
+    """Compare the last epoch's mean loss, and the final loss and accuracy on the test set."""
     if len(pairs) < LEAST_SEEDS:
         count = "one seed gives no spread" if len(pairs) == 1 else "two give hardly any spread"
         return Judgement("unclear", f"its curve leaves eager's, and {count}; use 3 seeds")

@@ -172,7 +172,7 @@ def _tensor(module: GraphModule, node: object) -> Tensor | None:
 
 
 def _put(module: GraphModule, node: Node, path: str, layer: nn.Module, source: Node) -> None:
-    """Replace the node by a layer that is applied to this source."""
+    """Replace the node with a layer that is applied to this source."""
     module.add_submodule(path, layer.eval())
     with module.graph.inserting_before(node):
         made = module.graph.call_module(path, (source,))

@@ -1,6 +1,6 @@
 """Conversion of linear layers with torchao weights to golow's layers with the same numbers.
 
-torchao replaces the parameter by a subclass of `torch.Tensor` whose parts have fixed names. golow
+torchao replaces the parameter with a subclass of `torch.Tensor` whose parts have fixed names. golow
 reads the parts by these names, so that it need not import torchao.
 """
 

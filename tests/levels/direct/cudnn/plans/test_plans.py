@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,13 @@ from golow.levels.direct.cudnn.problems.layouts import (
 )
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvolution
-from golow.levels.direct.cudnn.steps.built_plan import Built, FlatCall, KernelCall
+from golow.levels.direct.cudnn.steps.built_plan import (
+    WINDOW,
+    Built,
+    EngineCall,
+    FlatCall,
+    KernelCall,
+)
 from golow.lower.plan.plan import Operand, Step
 from golow.records.workload import Mode
 from support.direct.cudnn_plans import Scaled, assert_sound, built
@@ -147,6 +154,15 @@ def test_a_gradient_that_a_later_sum_overwrites_is_waited_for() -> None:
     for started, position in overwritten:
         assert any(started in before[p] for p in range(started + 1, position + 1))
     assert_joined(made)
+
+
+def test_a_step_of_loading_is_no_place_to_wait() -> None:
+    """Iterations leave it out: the step after it waits for what has run beside for a window."""
+    engine: Any = None  # none runs
+    step = Step("copy", ("",), "backward", (), ())
+    calls = [EngineCall(engine, (), None, side=not k) for k in range(WINDOW + 2)]
+    steps = [step._replace(once=k == WINDOW) for k in range(WINDOW + 2)]
+    assert joins(calls, steps) == [*[[]] * (WINDOW + 1), [0]]
 
 
 def assert_joined(made: Built) -> None:

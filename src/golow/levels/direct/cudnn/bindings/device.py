@@ -95,7 +95,7 @@ class Gpu(Stream):
         major, minor = self._device.compute_capability
         self.architecture = f"sm_{major}{minor}"
         self._cache = cache
-        self.notes: list[str] = []  # what of the cache was damaged
+        self.notes: list[str] = []  # damaged entries of the cache
         self._functions: dict[tuple[str, str], Any] = {}
         self._names: set[bytes] = set()  # of these functions, in their code
         self._early = 10 * major + minor >= FIRST_ARCHITECTURE

@@ -7,6 +7,7 @@ finds or compiles one kernel; so is attention. https://docs.nvidia.com/deeplearn
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -117,8 +118,21 @@ class Frontend:
             yield from large[:most]
 
     def _build(self, operation: Operation) -> Iterator[Plan]:
+        """Yield the plans; of gradients those that add up in a fixed order, if there are any. The
+        others add parts in the order of their arrival, and give other bits in each run."""
+        found = False
+        if isinstance(operation, Convolution) and operation.direction != "forward":
+            with suppress(RuntimeError):  # there are only others
+                for plan in self._built(operation, [cudnn.numerical_note.NONDETERMINISTIC]):
+                    found = True
+                    yield plan
+        if not found:
+            yield from self._built(operation, [])
+
+    def _built(self, operation: Operation, barred: list[Any]) -> Iterator[Plan]:
+        """Yield the plans without these notes."""
         try:
-            graph, operands = self._graph(operation)
+            graph, operands = self._graph(operation, barred)
             graph.check_support()
         except cudnn.cudnnGraphNotSupportedError:
             return
@@ -140,7 +154,7 @@ class Frontend:
         graph.deserialize(self.handle, list(data))
         return Plan(graph, None, _operands(operation), self._handles, data)
 
-    def _graph(self, operation: Operation) -> tuple[Any, tuple[int, ...]]:
+    def _graph(self, operation: Operation, barred: list[Any]) -> tuple[Any, tuple[int, ...]]:
         graph = cudnn.pygraph(
             io_data_type=TYPES[operation.dtype],
             intermediate_data_type=cudnn.data_type.FLOAT,
@@ -157,7 +171,9 @@ class Frontend:
         graph.create_execution_plans(HEURISTICS)
         if isinstance(operation, Convolution) and operation.arithmetic == "ieee":
             note = cudnn.numerical_note
-            graph.deselect_numeric_notes([note.TENSOR_CORE, note.DOWN_CONVERT_INPUTS])
+            barred = [*barred, note.TENSOR_CORE, note.DOWN_CONVERT_INPUTS]
+        if barred:
+            graph.deselect_numeric_notes(barred)
         return graph, _operands(operation)
 
 

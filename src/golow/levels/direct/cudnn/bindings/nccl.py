@@ -90,8 +90,8 @@ def library() -> ctypes.CDLL:
 
 
 class Communicator:
-    """This rank's end of an exchange between GPUs. stream: for operations beside the main stream's
-    work, of the highest priority: their few blocks start as soon as there is room."""
+    """This rank's end of an exchange between GPUs. stream: for operations alongside the main
+    stream's work, of the highest priority: their few blocks start as soon as there is room."""
 
     def __init__(self, meeting: Meeting, gpu: Gpu, blocks: int = BLOCKS) -> None:
         """Wait until all ranks are here. Raises `RankLost` if one does not come, OSError without

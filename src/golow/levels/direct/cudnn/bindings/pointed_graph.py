@@ -1,9 +1,10 @@
 """A CUDA graph that reads and writes at other addresses in each launch: those of the caller.
 
-The parameters of the kernels that have such an address are changed in the executable graph, which
-costs the host about a microsecond each and the GPU nothing; the documentation of
-cuGraphExecKernelNodeSetParams states that launches that are already enqueued keep theirs. Calls
-that run in every launch go to the driver by ctypes, with arguments that were converted before.
+The parameters of the kernels that have such an address are changed in the executable graph when it
+differs from that of the launch before, which costs the host about a microsecond each and the GPU
+nothing; the documentation of cuGraphExecKernelNodeSetParams states that launches that are already
+enqueued keep theirs. Calls that run in every launch go to the driver by ctypes, with arguments that
+were converted before.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from cuda.bindings import driver
 
 from golow.levels.direct.cudnn.bindings.device import Gpu
+from golow.levels.direct.cudnn.bindings.pointed_kernels import Node, PointedKernels, Slot
 from golow.levels.nvidia.memory import GpuError, Region, checked
 
 WORD = 8  # bytes of an address
@@ -32,30 +34,12 @@ _record = _library.cuEventRecord
 _wait = _library.cuStreamWaitEvent
 
 
-class Slot(NamedTuple):
-    """An address among a kernel's parameters. place: which of the changing pieces of memory;
-    offset: bytes from there."""
-
-    place: int
-    offset: int
-    word: ctypes.c_uint64
-
-
-class Node(NamedTuple):
-    """A kernel with such addresses. parameters: as the driver takes them, with the addresses that
-    were set last; kept: what they point to."""
-
-    handle: ctypes.c_void_p
-    parameters: Any
-    slots: tuple[Slot, ...]
-    kept: Any
-
-
 class Turns:
     """Orders the launches of graphs that use the same memory, and what else writes to it, in
     whatever streams they are."""
 
     def __init__(self) -> None:
+        self._last: object = None  # owner of the launch that was recorded last
         flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._event = checked(driver.cuEventCreate(flag), "cuEventCreate")
         self._event_at = ctypes.c_void_p(int(self._event))
@@ -64,18 +48,22 @@ class Turns:
     def taken(self, stream: int) -> Iterator[None]:
         """Let what is enqueued within the block wait for the launch before, and the next one for
         it."""
-        at = ctypes.c_void_p(stream)
-        self.begin(at)
+        at, owner = ctypes.c_void_p(stream), object()
+        self.begin(at, owner)
         yield
-        self.end(at)
+        self.end(at, owner)
 
-    def begin(self, stream: ctypes.c_void_p) -> None:
-        """Let the stream wait for the launch before."""
-        _require(_wait(stream, self._event_at, 0), "cuStreamWaitEvent")
+    def begin(self, stream: ctypes.c_void_p, owner: object) -> None:
+        """Let the stream wait for the launch before, unless it had the same owner: the driver
+        orders launches of one graph."""
+        if owner is not self._last:
+            _require(_wait(stream, self._event_at, 0), "cuStreamWaitEvent")
+        self._last = None  # until this one is recorded
 
-    def end(self, stream: ctypes.c_void_p) -> None:
+    def end(self, stream: ctypes.c_void_p, owner: object) -> None:
         """Let the next launch wait for this one."""
         _require(_record(self._event_at, stream), "cuEventRecord")
+        self._last = owner
 
     def __del__(self) -> None:
         if (event := getattr(self, "_event", None)) is not None:
@@ -98,15 +86,15 @@ class PointedGraph:
         places: Sequence[Region],
         turns: Turns | None = None,
     ) -> None:
-        self._gpu, self._turns = gpu, turns
+        self._gpu, self._turns, self._owner = gpu, turns, object()
         self._recorded = gpu.record_graph(enqueue)
         self._launched = gpu.instantiate(self._recorded)
         self._executable = ctypes.c_void_p(int(self._launched))
         spans = [(place.address, place.address + place.size) for place in places]
         nodes = [node for node in _kernels(self._recorded, spans) if node.slots]
-        self.pointed = {slot.place for node in nodes for slot in node.slots}
-        self._nodes = nodes
-        self._addresses: list[int] = []
+        self._kernels = PointedKernels(nodes)
+        self.pointed = self._kernels.places
+        self._addresses: list[int] = []  # that all kernels have, or none
         self._stream, self._stream_at = 0, ctypes.c_void_p(0)
         self._status = ctypes.c_int()
         self._status_at = ctypes.byref(self._status)
@@ -120,28 +108,29 @@ class PointedGraph:
         if status == INVALID_CONTEXT:  # the first call of this thread
             self._gpu.make_current()
             status = _is_capturing(self._stream_at, self._status_at)
-        _require(status, "cuStreamIsCapturing")
+        if status:
+            _require(status, "cuStreamIsCapturing")
         if self._status.value:
             self._add_to(stream, addresses)
             return
         if addresses != self._addresses:
-            self._addresses = []  # until all are set
-            for node in self._nodes:
-                _point(node, addresses)
+            before, self._addresses = self._addresses, []  # until all are set
+            for node in self._kernels.point(before, addresses):
                 status = _change_launched(self._executable, node.handle, node.parameters)
-                _require(status, "cuGraphExecKernelNodeSetParams")
+                if status:
+                    _require(status, "cuGraphExecKernelNodeSetParams")
             self._addresses = list(addresses)
-        if self._turns is None:
-            _require(_launch(self._executable, self._stream_at), "cuGraphLaunch")
-            return
-        self._turns.begin(self._stream_at)
-        _require(_launch(self._executable, self._stream_at), "cuGraphLaunch")
-        self._turns.end(self._stream_at)
+        if self._turns is not None:
+            self._turns.begin(self._stream_at, self._owner)
+        if status := _launch(self._executable, self._stream_at):
+            _require(status, "cuGraphLaunch")
+        if self._turns is not None:
+            self._turns.end(self._stream_at, self._owner)
 
     def _add_to(self, stream: int, addresses: Sequence[int]) -> None:
         """Add it to the graph that the stream is captured into, after what is there."""
-        for node in self._nodes:
-            _point(node, addresses)
+        self._addresses = []  # the parameters are those of another graph from here on
+        for node in self._kernels.point([], addresses):
             _require(_change_recorded(node.handle, node.parameters), "cuGraphKernelNodeSetParams")
         _, _, graph, before, *_, count = checked(
             driver.cuStreamGetCaptureInfo(stream), "cuStreamGetCaptureInfo"
@@ -151,7 +140,6 @@ class PointedGraph:
         flag = driver.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
         answer = driver.cuStreamUpdateCaptureDependencies(stream, [node], None, 1, int(flag))
         checked(answer, "cuStreamUpdateCaptureDependencies")
-        self._addresses = []
 
     def close(self) -> None:
         """Destroy the graph. It cannot be launched any more."""
@@ -162,11 +150,6 @@ class PointedGraph:
         self._launched = self._recorded = None
 
     __del__ = close
-
-
-def _point(node: Node, addresses: Sequence[int]) -> None:
-    for place, offset, word in node.slots:
-        word.value = addresses[place] + offset
 
 
 def _require(status: int, call: str) -> None:

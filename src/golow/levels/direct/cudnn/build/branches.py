@@ -27,11 +27,14 @@ def joins(calls: Sequence[Call], steps: Sequence[Step]) -> list[list[int]]:
     started a window ago. The window matters because the arena protects the operands of a side step
     from being overwritten only that long. A step over whole places waits for all side steps, and
     for the means of its own places. A mean over ranks has its own stream, which waits in place of
-    the main stream.
+    the main stream. A step of loading waits for nothing, since iterations leave it out.
     """
     found: list[list[int]] = []
     open_: list[int] = []
     for position, (call, step) in enumerate(zip(calls, steps, strict=True)):
+        if step.once:  # iterations leave it out
+            found.append([])
+            continue
         now = [k for k in open_ if _must_wait(position, call, step, k, calls[k], steps[k])]
         found.append(now)
         if isinstance(call, AverageCall):

@@ -104,7 +104,7 @@ class StepList:
     ) -> None:
         """Add a kernel over whole places as a step, as in `FlatCall`. reads: what must be in a
         place that has memory only for a time. moves: the places that it reads or writes as a
-        whole, beside those tensors, one mention for each time."""
+        whole, besides those tensors, one mention for each time."""
         self.calls.append(FlatCall(make, dtype, first, arguments))
         operands = tuple(map(self._operand, reads))
         self.steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))

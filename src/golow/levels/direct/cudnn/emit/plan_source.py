@@ -184,7 +184,7 @@ class PlanSource:
         elif isinstance(call, FlatCall):
             self._flat(verb, call)
         else:
-            raise Unsupported("cudnn", "C++ has no means over ranks")
+            raise Unsupported("cudnn", "a C++ project cannot average over ranks")
 
     def _flat(self, verb: str, call: FlatCall) -> None:
         plan = self._built.plan

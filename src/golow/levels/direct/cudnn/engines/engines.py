@@ -64,6 +64,7 @@ DISTRUSTED = 3
 # Position of the weight among the operands of a convolution or product. A cold one has a copy for
 # each repetition, if all are at most this many bytes; larger ones do not stay in the cache anyway.
 WEIGHT, MOST_COPIED = 1, 512 << 20
+CHOICE = 2  # which engines are candidates: choices of others are made again
 NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
 Operation = Convolution | Problem | AttentionProblem | FirstConvolution
@@ -148,7 +149,7 @@ class Engines:
         self._networks: dict[RecurrentNetwork, Network] = {}
         self.built = 0
         self.files: set[Path] = set()
-        self.notes: list[str] = []  # what of the cache was damaged
+        self.notes: list[str] = []  # damaged entries of the cache
 
     def choose(self, operation: Operation) -> Engine | None:
         """Return the engine for the operation; None if nothing can compute it."""
@@ -360,7 +361,7 @@ class Engines:
 
     def _file_of(self, operation: object, *how: int) -> Path:
         key = (
-            repr(operation), *how, self.gpu.name, self.frontend.version, self.lt.version,
+            CHOICE, repr(operation), *how, self.gpu.name, self.frontend.version, self.lt.version,
         )  # fmt: skip
         file = self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
         self.files.add(file)

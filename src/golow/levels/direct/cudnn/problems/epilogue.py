@@ -1,4 +1,4 @@
-"""Activations that cuDNN computes in the kernel of a convolution, beside those that only clip: its
+"""Activations that cuDNN computes in the kernel of a convolution, besides those that only clip: its
 runtime compiles a kernel with the function in its epilogue.
 
 https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Pointwise.html"""
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine, Engines, Operation
     from golow.levels.direct.cudnn.problems.products import Convolution
 
-# Time of a pass over memory beside the transfers: a launch within a CUDA graph.
+# Time of a pass over memory besides the transfers: a launch within a CUDA graph.
 PASS_NS = 2000
 
 GELU = Activation(name="gelu_tanh")  # by tanh: cuBLASLt, too, has it in its kernels

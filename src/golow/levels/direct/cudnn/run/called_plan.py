@@ -193,7 +193,7 @@ class RunningPlan:
     def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Enqueue an iteration on inputs at these addresses, that writes the outputs to those, on
         the caller's stream."""
-        self._graph.launch([*(inputs[k] for k in self._reads), *outputs], self._stream())
+        self._graph.launch([*map(inputs.__getitem__, self._reads), *outputs], self._stream())
 
     def _copy_out(self, tensor: Tensor, dtype: str, address: int) -> None:
         if math.prod(tensor.shape):

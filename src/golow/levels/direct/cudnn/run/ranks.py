@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 class Ranks(Protocol):
-    """All ranks, as one of them sees them. stream: for means beside the main stream's work.
+    """All ranks, as one of them sees them. stream: for means alongside the main stream's work.
     meeting: where they agree on what they exchange."""
 
     stream: int

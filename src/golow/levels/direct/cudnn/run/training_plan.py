@@ -76,7 +76,7 @@ class TrainingPlans:
 
     @property
     def iteration_bytes(self) -> int:
-        """Bytes that an iteration of the largest plan needs beside the state."""
+        """Bytes that an iteration of the largest plan needs besides the state."""
         return self._arena.size
 
     def add(

@@ -1,4 +1,4 @@
-"""How `augment_images.cu` is launched."""
+"""Launches `augment_images.cu`."""
 
 from __future__ import annotations
 

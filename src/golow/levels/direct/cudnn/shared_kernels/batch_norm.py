@@ -1,4 +1,4 @@
-"""How batch norm is launched for a shape: a small image at once, a larger one in parts.
+"""Launches batch norm for a shape: a small image at once, a larger one in parts.
 batch_norm.cu and batch_norm_backward.cu have the mathematics.
 
 The limits come from an H200, where both strategies were timed at all shapes of ResNet-50 for ten

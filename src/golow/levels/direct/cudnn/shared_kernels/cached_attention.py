@@ -1,4 +1,4 @@
-"""How attention over a cache is launched."""
+"""Launches attention over a cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `commitment_sum.cu` is launched."""
+"""Launches `commitment_sum.cu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `comparing.cu` is launched."""
+"""Launches `comparing.cu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `counting.cu` is launched."""
+"""Launches `counting.cu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `delay.cu` is launched."""
+"""Launches `delay.cu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How depthwise convolution is launched for a shape. depthwise.cu has the mathematics."""
+"""Launches depthwise convolution for a shape. depthwise.cu has the mathematics."""
 
 from __future__ import annotations
 

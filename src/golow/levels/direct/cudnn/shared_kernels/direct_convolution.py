@@ -1,4 +1,4 @@
-"""How convolution by its definition is launched: the fallback for shapes that no engine of the
+"""Launches convolution by its definition: the fallback for shapes that no engine of the
 vendor supports. direct_convolution.cu has the mathematics."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How `dropout.cu` is launched: dropout whose random numbers are a function of seed, step and
+"""Launches `dropout.cu`: dropout whose random numbers are a function of seed, step and
 element."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How `elements.cu` is generated and launched."""
+"""Generates and launches `elements.cu`."""
 
 from __future__ import annotations
 

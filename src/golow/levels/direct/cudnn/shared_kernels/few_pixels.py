@@ -1,4 +1,4 @@
-"""How a convolution of few pixels is launched on tensor cores: tiles of the result, and how many
+"""Launches a convolution of few pixels on tensor cores: tiles of the result, and how many
 blocks share the sums of a tile. few_pixels.cu has the mathematics."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the convolution of a network's first layer is launched, and the gradient of its weights: of
+"""Launches the convolution of a network's first layer, and the gradient of its weights: of
 images with few channels, on tensor cores. first_layer.cu has the mathematics."""
 
 from __future__ import annotations

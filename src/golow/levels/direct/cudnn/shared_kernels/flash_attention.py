@@ -1,4 +1,4 @@
-"""How flash attention is launched on tensor cores: of float32 tensors by flash_attention.cu, of
+"""Launches flash attention on tensor cores: of float32 tensors by flash_attention.cu, of
 16-bit tensors, forward, by flash_attention_half.cu. These have the mathematics, flash_attention.cuh
 the tiles of float32, scores.cuh what they share."""
 

@@ -1,4 +1,4 @@
-"""How `fused_pointwise.cu` is generated and launched."""
+"""Generates and launches `fused_pointwise.cu`."""
 
 from __future__ import annotations
 

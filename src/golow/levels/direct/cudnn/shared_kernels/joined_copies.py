@@ -1,4 +1,4 @@
-"""How `joined_copies.cu` is generated and launched."""
+"""Generates and launches `joined_copies.cu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the kernel is launched that chooses the next tokens and moves on."""
+"""Launches the kernel that chooses the next tokens and moves on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `linear_recurrence.cu` is launched."""
+"""Launches `linear_recurrence.cu`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AXES = 4  # of lines, at most
 
 def forward(decay: View, x: View, y: View, shape: Sequence[int], axis: int) -> Kernel:
     """Pointers: decay, x -> y, each seen at the indices of the shape. Raises ValueError for more
-    than four axes beside that of the steps."""
+    than four axes besides that of the steps."""
     return _launched("linear_recurrence", [decay, x, y], 2, shape, axis)
 
 

@@ -1,4 +1,4 @@
-"""How `lines.cu` is launched."""
+"""Launches `lines.cu`."""
 
 from __future__ import annotations
 

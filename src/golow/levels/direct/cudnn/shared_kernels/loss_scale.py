@@ -1,4 +1,4 @@
-"""How `loss_scale.cu` is launched, and the state that its kernels share."""
+"""Launches `loss_scale.cu`, and defines the state that its kernels share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `packed_rows.cu` is launched."""
+"""Launches `packed_rows.cu`."""
 
 from __future__ import annotations
 

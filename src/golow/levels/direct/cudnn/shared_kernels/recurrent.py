@@ -1,4 +1,4 @@
-"""How a layer of a recurrent network is launched: how its blocks share the units. recurrent.cu has
+"""Launches a layer of a recurrent network: how its blocks share the units. recurrent.cu has
 the mathematics."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the gradients of a layer of a recurrent network are launched: how its blocks share the units.
+"""Launches the gradients of a layer of a recurrent network: how its blocks share the units.
 recurrent_backward.cu has the mathematics."""
 
 from __future__ import annotations

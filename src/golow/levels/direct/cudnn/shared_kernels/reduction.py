@@ -1,4 +1,4 @@
-"""How `reduction.cu` is launched."""
+"""Launches `reduction.cu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `updates.cu` is launched: the optimizers, and clipping by norm."""
+"""Launches `updates.cu`: the optimizers, and clipping by norm."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class KernelCall(NamedTuple):
 
 
 class EngineCall(NamedTuple):
-    """Run an engine on these tensors. side: beside the next steps, at most `WINDOW` of them."""
+    """Run an engine on these tensors. side: alongside the next steps, at most `WINDOW` of them."""
 
     engine: Engine
     arguments: tuple[Tensor, ...]
@@ -103,8 +103,8 @@ class FlatCall(NamedTuple):
 
 
 class AverageCall(NamedTuple):
-    """Replace the elements of whole places of the plan by their means over all ranks, beside the
-    next steps. places: each with its elements' dtype."""
+    """Replace the elements of whole places of the plan with their means over all ranks, alongside
+    the next steps. places: each with its elements' dtype."""
 
     places: tuple[tuple[Place, str], ...]
 

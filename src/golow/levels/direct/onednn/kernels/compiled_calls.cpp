@@ -11,6 +11,27 @@ struct Call {
   long count;
 };
 
+// Where a call has an address of the caller's. user: a memory of oneDNN, or one of a kernel's
+// pointers. place: number of the address; offset: bytes from there.
+struct Use {
+  void* user;
+  long place;
+  long offset;
+  long is_pointer;
+};
+
+// An iteration on the caller's memory. set_threads: null to leave their number as it is.
+struct Iteration {
+  void (*set_threads)(int number);
+  int (*set_address)(void* memory, void* address);
+  const long* addresses;
+  const Use* uses;
+  const Call* calls;
+  long threads;
+  long use_count;
+  long call_count;
+};
+
 using Primitive = int (*)(void* primitive, void* stream, int count, void* arguments);
 using Kernel = void (*)(void* pointers, void* numbers, void* pool);
 
@@ -26,4 +47,19 @@ extern "C" int play(const Call* calls, long number) {
     if (status) return status;
   }
   return 0;
+}
+
+// Lets the calls use the caller's memory, and runs them as `play` does.
+extern "C" int play_at(const Iteration* iteration) {
+  if (iteration->set_threads) iteration->set_threads(static_cast<int>(iteration->threads));
+  const Use* const end = iteration->uses + iteration->use_count;
+  for (const Use* use = iteration->uses; use != end; ++use) {
+    void* const address = reinterpret_cast<void*>(iteration->addresses[use->place] + use->offset);
+    if (use->is_pointer) {
+      *static_cast<void**>(use->user) = address;
+    } else if (const int status = iteration->set_address(use->user, address)) {
+      return status;
+    }
+  }
+  return play(iteration->calls, iteration->call_count);
 }

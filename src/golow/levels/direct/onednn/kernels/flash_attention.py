@@ -76,7 +76,7 @@ NOTHING = (0, 0, 0, 0)
 
 
 def _steps(placed: Sequence[Placed]) -> tuple[int, ...]:
-    """Those of images, heads and rows."""
+    """The steps of images, heads and rows."""
     return tuple(step for item in placed for step in item.steps[:3])
 
 

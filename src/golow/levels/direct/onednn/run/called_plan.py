@@ -5,9 +5,7 @@ Nothing here imports a framework: inputs and outputs are addresses.
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,7 +21,8 @@ from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.borrowed_weights import Lent, borrowed, prepared, weights_of
 from golow.levels.direct.onednn.run.execution import Execution
-from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
+from golow.levels.direct.onednn.run.iterations import Iterations
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, Switches, Tensor
@@ -111,8 +110,9 @@ class CalledPlan:
         """Take other weights, in the memory of the present ones. No call may run meanwhile."""
         self._weights.load(read)
 
-    def running(self, arena: Region) -> RunningPlan:
-        """The plan over an arena, which must be as large as `plan` states, and these weights."""
+    def running(self, arena: Region, threads: int) -> Iterations:
+        """The plan over an arena, which must be as large as `plan` states, and these weights; the
+        others of an iteration are outputs. threads: of each iteration."""
         outputs = outputs_of(self._built)
         given = {tensor.buffer for tensor in outputs if is_written_in_place(self._built, tensor)}
         execution = Execution(
@@ -124,7 +124,13 @@ class CalledPlan:
             weights=self._weights,
             given=given,
         )
-        return RunningPlan(execution, outputs, given)
+        written = [tensor if tensor.buffer in given else None for tensor in outputs]
+        copies = [
+            (k, execution.copying(tensor))
+            for k, tensor in enumerate(outputs)
+            if tensor.buffer not in given
+        ]
+        return Iterations(execution, inputs_of(self._built), written, threads, copies)
 
     def kernels(self) -> dict[str, tuple[str, Path]]:
         """Return the compiled libraries that the plan loads, by the digests of their sources: each
@@ -173,42 +179,6 @@ def _as_stored(graph: Graph, workshop: Workshop | None) -> Callable[[int], int]:
     return lambda position: AS_STORED if position in layers else ANY
 
 
-class RunningPlan:
-    """A plan over one arena. One call may run at a time.
-
-    outputs: in their order. given: buffers of those that are written where the caller wants them;
-    others are copied there.
-    """
-
-    def __init__(
-        self, execution: Execution, outputs: Sequence[Tensor], given: Collection[int]
-    ) -> None:
-        inputs = inputs_of(execution.built)
-        self._inputs = len(inputs)
-        self._written = [k for k, tensor in enumerate(outputs) if tensor.buffer in given]
-        self._point = execution.pointing_to([*inputs, *(outputs[k] for k in self._written)])
-        self._copy_in = execution.copying_in(inputs)
-        self._at: list[int] = []
-        self.run, self.timed = execution.run, execution.run_timed
-        self._copies = [
-            (k, execution.copying(tensor))
-            for k, tensor in enumerate(outputs)
-            if tensor.buffer not in given
-        ]
-
-    def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Run on inputs at these addresses, and write the outputs to those."""
-        at = [*inputs[: self._inputs], *[outputs[k] for k in self._written]]
-        if at != self._at:
-            self._point(at)
-            self._at = at
-        if self._copy_in is not None:
-            self._copy_in(at)
-        self.run()
-        for k, copy in self._copies:
-            copy(outputs[k])
-
-
 def is_written_in_place(built: Built, tensor: Tensor) -> bool:
     """True if the steps can write an output where the caller wants it: it fills a separate buffer
     in PyTorch's order, which no step of NumPy's and no other output has."""
@@ -238,17 +208,6 @@ def inputs_of(built: Built) -> list[Tensor | None]:
         int(target): tensor for (kind, target), tensor in built.inputs.items() if kind == "input"
     }
     return [read.get(position) for position in range(max(read, default=-1) + 1)]
-
-
-_current = threading.local()
-
-
-def set_threads(number: int) -> None:
-    """Let plans use this many threads when this thread builds or calls them next. Each thread has a
-    separate number in OpenMP."""
-    if getattr(_current, "threads", 0) != number:
-        ctypes.CDLL(POOL).omp_set_num_threads(number)
-        _current.threads = number
 
 
 def _no_weights(kind: str, target: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
@@ -24,7 +24,13 @@ from golow.levels.direct.onednn.bindings.library import (
     library,
 )
 from golow.levels.direct.onednn.bindings.primitive import Primitive
-from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kernel, of_primitive
+from golow.levels.direct.onednn.run.compiled_calls import (
+    Bound,
+    Use,
+    joined,
+    of_kernel,
+    of_primitive,
+)
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop, pool
 from golow.levels.direct.onednn.run.shared_weights import Place, Region, SharedWeights
 from golow.levels.direct.onednn.steps.built_plan import DTYPES, ArrayCall, Built, KernelCall, Tensor
@@ -52,7 +58,7 @@ class Execution:
         arena: the memory of an iteration, at least as large as the plan's; plans that never run at
         the same time may share it. weights: an execution of the same plan whose weights this one
         reads, too; it must live as long. given: buffers of outputs that are the caller's memory, as
-        inputs are: `pointing_to` states where. elsewhere: buffers that are not in its own memory.
+        inputs are: `Iterations` states where. elsewhere: buffers that are not in its own memory.
         """
         self.built, self.engine = built, engine
         self._functions = workshop.functions(built.codes) if workshop is not None else {}
@@ -72,13 +78,14 @@ class Execution:
         self._pointers_to_given: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
         if weights is None:
             self.load(read)
-        bound = [
+        self.bound = [
             self._bound(call)
             for call, step in zip(built.calls, self.plan.steps, strict=True)
             if not step.once
         ]
-        self._calls = [one.call for one in bound]
-        self._joined = joined(bound, None if workshop is None else workshop.player())
+        self.player = None if workshop is None else workshop.player()
+        self._calls = [one.call for one in self.bound]
+        self._joined = joined(self.bound, self.player)
         self._main = [i for i, step in enumerate(self.plan.steps) if not step.once]
 
     def region(self, place: str) -> Region:
@@ -95,7 +102,7 @@ class Execution:
         taken = memory.take(self.plan, self._regions["constant"], self._shared)
         self._shared = {**taken, **self._shared}
         self._regions["constant"] = Region(0)
-        self._calls, self._joined = [], []
+        self.bound, self._calls, self._joined = [], [], []
 
     # ------------------------------------------------------------ running
 
@@ -151,41 +158,30 @@ class Execution:
 
         return point
 
-    def pointing_to(self, tensors: Sequence[Tensor | None]) -> Callable[[Sequence[int]], None]:
-        """Return what lets iterations read inputs, and write given outputs, at the addresses that
-        it is given, one for each tensor. Arrays there are row-major and stay until the iteration is
-        over. None stands for an input that the graph does not read."""
-        memories, pointers = list[tuple[int, Any, int]](), list[tuple[int, Any, int, int]]()
+    def uses(self, tensors: Sequence[Tensor | None]) -> Iterator[Use]:
+        """Yield every place where a call has the address of an input or a given output. place: its
+        number among the tensors, where None stands for one that is not used."""
         for place, tensor in enumerate(tensors):
             if tensor is not None:
                 for memory, offset in self._of_given[tensor.buffer]:
-                    memories.append((place, memory.handle, offset))
-                for found in self._pointers_to_given[tensor.buffer]:
-                    pointers.append((place, *found))
-        point_memory = library().dnnl_memory_set_data_handle
-
-        def point(addresses: Sequence[int]) -> None:
-            for place, handle, offset in memories:
-                if status := point_memory(handle, addresses[place] + offset):
-                    raise OneDnnError("dnnl_memory_set_data_handle", status)
-            for place, places, position, offset in pointers:
-                places[position] = addresses[place] + offset
-
-        return point
+                    yield Use(memory.handle.value or 0, place, offset, is_pointer=False)
+                for pointers, position, offset in self._pointers_to_given[tensor.buffer]:
+                    user = ctypes.addressof(pointers) + position * ctypes.sizeof(ctypes.c_void_p)
+                    yield Use(user, place, offset, is_pointer=True)
 
     def copying_in(
         self, tensors: Sequence[Tensor | None]
-    ) -> Callable[[Sequence[int]], None] | None:
-        """Return what copies those inputs that steps of NumPy's read, from addresses as of
-        `pointing_to`; None if there are none. Each iteration needs it: their content may be another
-        at the same address."""
+    ) -> Callable[[ctypes.Array[ctypes.c_long]], None] | None:
+        """Return what copies those inputs that steps of NumPy's read, from the addresses of the
+        tensors; None if there are none. Each iteration needs it: their content may be another at
+        the same address."""
         copied = [
             (place, self._inputs[tensor.buffer].address, tensor.bytes)
             for place, tensor in enumerate(tensors)
             if tensor is not None and tensor.buffer in self._inputs
         ]
 
-        def copy(addresses: Sequence[int]) -> None:
+        def copy(addresses: ctypes.Array[ctypes.c_long]) -> None:
             for place, target, size in copied:
                 ctypes.memmove(target, addresses[place], size)
 

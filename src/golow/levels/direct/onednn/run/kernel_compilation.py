@@ -12,12 +12,14 @@ import hashlib
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, c_long, c_void_p
+from functools import cache
 from pathlib import Path
 
 from golow.levels.compiler import INSTALL_COMPILER, NO_COMPILER, Compiler
 from golow.levels.direct.onednn.bindings.library import library
 from golow.levels.direct.onednn.bindings.processor import processor
 from golow.levels.direct.onednn.kernels import PLAYER, PRELUDE
+from golow.levels.direct.onednn.run.compiled_calls import Player
 from golow.records.errors import GolowError
 from golow.storage.cache import building_sealed, discard_damaged, is_sealed
 
@@ -50,7 +52,7 @@ class MissingKernel(GolowError):
 
 
 class Workshop:
-    """A compiler and the folder of what it made. notes: what of the cache was damaged.
+    """A compiler and the folder of what it made. notes: damaged entries of the cache.
 
     compiler: None where there is none. shipped: libraries that were compiled elsewhere for a
     processor like this one, by the digests of their sources.
@@ -85,12 +87,11 @@ class Workshop:
             found[code] = function
         return found
 
-    def player(self) -> Callable[..., int]:
-        """Return ``play`` of player.cpp. Raises `GolowError` if the compiler fails."""
+    def player(self) -> Player:
+        """Return the functions of compiled_calls.cpp. Raises `GolowError` if the compiler fails."""
         loaded = ctypes.CDLL(str(self._library(_player())))
-        play: Callable[..., int] = loaded.play
         loaded.play.argtypes = (c_void_p, c_long)
-        return play
+        return Player(loaded.play, loaded.play_at)
 
     def _library(self, source: str) -> Path:
         if found := self._shipped.get(digest_of(source)):
@@ -159,9 +160,20 @@ def source_of(codes: Iterable[str], first: int = 0) -> str:
     return "\n".join(pieces)
 
 
-def pool() -> Pool:
-    """Return the threads of oneDNN, which must be loaded."""
+@cache
+def openmp() -> ctypes.CDLL:
+    """Return the OpenMP library of oneDNN, which must be loaded."""
     library()
-    loaded = ctypes.CDLL(POOL)
+    return ctypes.CDLL(POOL)
+
+
+def set_threads(number: int) -> None:
+    """Let plans use this many threads when this thread builds them, or runs them without a number
+    of their own. Each thread has a separate number in OpenMP."""
+    openmp().omp_set_num_threads(number)
+
+
+def pool() -> Pool:
+    """Return the threads of oneDNN."""
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-    return Pool(*(ctypes.cast(getattr(loaded, name), c_void_p).value for name in names))
+    return Pool(*(ctypes.cast(getattr(openmp(), name), c_void_p).value for name in names))

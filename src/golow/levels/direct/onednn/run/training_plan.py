@@ -18,6 +18,7 @@ from golow.levels.direct.onednn.bindings.library import Engine
 from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.execution import Execution
+from golow.levels.direct.onednn.run.iterations import Iterations
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.shared_weights import Region
@@ -51,7 +52,7 @@ class TrainingPlans:
 
     @property
     def iteration_bytes(self) -> int:
-        """Bytes that an iteration of the largest plan needs beside the state."""
+        """Bytes that an iteration of the largest plan needs besides the state."""
         return len(self._arena.bytes)
 
     def add(
@@ -123,18 +124,15 @@ class TrainingPlan:
 
     def __init__(self, execution: Execution) -> None:
         built = execution.built
-        tensors = [*_read(built, "input"), *_read(built, "target")]
         self.plan: Plan = built.plan
         self.loss_address = execution.address(built.outputs["loss", "loss"][0])
-        self._inputs, self._targets = (len(_read(built, kind)) for kind in ("input", "target"))
-        self._point, self._copy_in = execution.pointing_to(tensors), execution.copying_in(tensors)
-        self._at: list[int] = []
-        self._execution, self._run = execution, execution.run
+        self._execution = execution
+        given = _read(built, "input"), _read(built, "target")
+        self._iterations = Iterations(execution, *given)
 
     def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
         """Run the step on a batch at these addresses."""
-        self._take(inputs, targets)
-        self._run()
+        self._iterations.run(inputs, targets)
 
     def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
         """Run the same; return loss, outputs and gradients. Each is copied right after its step,
@@ -149,7 +147,7 @@ class TrainingPlan:
             for key in at_step.get(position, ()):
                 found[key] = self._execution.read(outputs[key][0])
 
-        self._take(inputs, targets)
+        self._iterations.prepare(inputs, targets)
         self._execution.run_watched(see)
         see(-1)
         return clipped(found)
@@ -162,14 +160,6 @@ class TrainingPlan:
     def constant(self, kind: str, target: str) -> np.ndarray:
         """A copy of a constant of the graph."""
         return self._execution.read(self.built.inputs[kind, target])
-
-    def _take(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
-        at = [*inputs[: self._inputs], *targets[: self._targets]]
-        if at != self._at:
-            self._point(at)
-            self._at = at
-        if self._copy_in is not None:
-            self._copy_in(at)
 
 
 def _read(built: Built, wanted: str) -> list[Tensor | None]:
