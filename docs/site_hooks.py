@@ -1,8 +1,9 @@
 """Hooks of mkdocs (mkdocs.yml): links that leave the pages, and requests that would leave the site.
 
 Pages link to files of the repository, such as ``../../src/golow/check/rule.py``: a link where the
-repository is browsed. The site has no such files, so it shows the text of the link. A link to a
-file that is not there, and a page that loads anything from the network, end a strict build.
+repository is browsed. The site has no such files, so it shows the text of the link, and the path
+unless the text is one. A link to a file that is not there, and a page that loads anything from the
+network, end a strict build.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOADED = re.compile(
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links out of docs/ become their text."""
+    """Links out of docs/ become their text, with the path."""
     folder = Path(page.file.abs_src_path).parent
     docs = Path(config.docs_dir)
 
@@ -31,7 +32,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return found[0]
         if not target.exists():
             log.warning("%s links to %s, which does not exist", page.file.src_path, found[2])
-        return found[1]
+        path = target.relative_to(docs.parent)
+        return found[1] if "`" in found[1] else f"{found[1]} in `{path}`"
 
     return LINK.sub(shown, markdown)
 

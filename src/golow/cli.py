@@ -7,10 +7,11 @@ answers at once.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from typing import Annotated
 
 import typer
@@ -83,6 +84,13 @@ def main() -> None:
         _complain(error.message, error.hint)
     except Unsupported as error:
         _complain(str(error), "")
+    except ModuleNotFoundError as error:
+        if error.name not in _required():
+            raise
+        _complain(
+            f"{error.name} is not installed",
+            "pip install golow; without its dependencies only golow run works.",
+        )
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -90,6 +98,15 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         place = error.filename or "the output"
         _complain(f"{place} cannot be written: {error.strerror}", "free some space.")
+
+
+def _required() -> set[str]:
+    """Packages that golow depends on, in every installation."""
+    return {
+        found[0]
+        for line in requires("golow") or ()
+        if "extra ==" not in line and (found := re.match(r"\w+", line))
+    }
 
 
 def _complain(message: str, hint: str) -> None:

@@ -104,6 +104,28 @@ class Tokens(nn.Module):
         return found
 
 
+class Joined(nn.Module):
+    """Takes its inputs without names."""
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        return torch.cat(parts, 1)
+
+
+def test_inputs_without_names_have_numbers(tmp_path: Path) -> None:
+    """One input must not stand for all of them."""
+    file = tmp_path / "joined.golow"
+    with compiled(Joined().eval(), (X, X)) as f:
+        f.save(file)
+        with pytest.raises(GolowError, match=r"^input 1 is missing; this was compiled for 0, 1$"):
+            f(X)
+        with pytest.raises(GolowError, match=r"^3 inputs are too many; this was compiled for 0, 1"):
+            f(X, X, X)
+    loaded = load_compiled(file)
+    assert torch.equal(loaded(X, 2 * X), torch.cat((X, 2 * X), 1))
+    with pytest.raises(GolowError, match=r"^input 1 is missing; this was compiled for 0, 1$"):
+        loaded(X)
+
+
 def test_lengths_of_text_are_padded(tmp_path: Path) -> None:
     torch.manual_seed(0)
     ids = torch.randint(0, 50, (2, 6))

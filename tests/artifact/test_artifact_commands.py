@@ -63,9 +63,10 @@ def test_other_weights_do_not_pass_the_check(built: Path, tmp_path: Path) -> Non
     ("arguments", "words"),
     [
         (("run", "FILE"), "there is nothing to do"),
+        (("run", "FILE", "--input", "WRONG"), "there is nothing to do"),
         (("run", "FILE", "--out", "y"), "--out needs --input"),
-        (("run", "FILE", "--input", "WRONG"), "images\n  name its tensors so, or by"),
-        (("run", "FILE", "--input", "none"), "none cannot be read"),
+        (("run", "FILE", "--input", "WRONG", "--time"), "images\n  name its tensors so, or by"),
+        (("run", "FILE", "--input", "none", "--out", "y"), "none cannot be read"),
         (("run", "none", "--check"), "there is no file none"),
         (("run", "WRONG", "--check"), "is not a complete golow artifact"),
         (("build", "lenet5", "--batch", "1,x", "--out", "y"), "is not a list of whole numbers"),
@@ -73,10 +74,12 @@ def test_other_weights_do_not_pass_the_check(built: Path, tmp_path: Path) -> Non
         (
             ("build", "lenet5", "--level", "eager", "--out", "y"),
             "builds nothing that could be kept\n"
-            "  levels are onednn, cudnn, onnxruntime, openvino, executorch, aotinductor.",
+            "  levels are onednn, onnxruntime, openvino, executorch, aotinductor.",
         ),
         (("build", "lenet5", "--level", "openvino", "--batch", "1,2", "--out", "y"), "one size"),
         (("build", "lenet5", "--out", "none/y"), "there is no folder none"),
+        (("build", "lenet5", "--precision", "bf16", "--out", "y"), "files for a CPU"),
+        (("build", "lenet5", "--level", "cudnn", "--out", "y"), "files for a CPU"),
         # found before the model is built: there is none
         (("build", "none", "--out", "/proc/y"), "/proc/y cannot be written: "),
         (("build", "none", "--level", "aotinductor", "--out", "/proc/y"), "/proc/y cannot be writ"),

@@ -176,6 +176,21 @@ def test_what_cannot_be_done_is_told_before_anything_is_begun(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+WITHOUT = "import sys; sys.modules[{name!r}] = None; from golow.__main__ import main; main()"
+
+
+@pytest.mark.parametrize(("name", "status"), [("psutil", 2), ("golow.measure", 1)])
+def test_a_missing_dependency_is_named_and_another_module_is_a_failure(
+    name: str, status: int
+) -> None:
+    """As where only the packages of `golow run` are installed."""
+    command = [sys.executable, "-c", WITHOUT.format(name=name), "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == status
+    assert ("psutil is not installed" in done.stderr) == (status == 2)
+    assert ("Traceback" in done.stderr) == (status == 1)
+
+
 def test_the_doctor_says_how_to_install_a_missing_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

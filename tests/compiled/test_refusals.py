@@ -33,6 +33,7 @@ if not probe().available:
         (lambda f: f(X.to_sparse()), "input 0 is sparse_coo"),
         (lambda f: f(X.numpy().astype(">f4")), "input 0 is an array that PyTorch cannot read"),
         (lambda f: f("picture"), "input 0 is str, not a tensor"),
+        (lambda f: f([X]), "input 0 is list, not a tensor(?s:.*)forward.self, .tensors., which"),
         (lambda f: f(), "input input is missing"),
         (lambda f: f(X, X), "2 inputs are too many; this was compiled for input"),
         (lambda f: f(images=X), "images is not an input; this was compiled for input"),
@@ -57,6 +58,45 @@ def test_without_sizes_only_the_examples_batch_fits(module: nn.Module) -> None:
         f(X)
     with pytest.raises(GolowError, match="closed"):
         f.context()
+
+
+class Lacking(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lgamma(x)
+
+
+def test_a_missing_operation_is_named_once_with_a_line_of_python() -> None:
+    with pytest.raises(GolowError) as caught:
+        golow.compile(Lacking().eval(), X, level="onednn", quiet=True)
+    said, hint = str(caught.value).splitlines()
+    assert said.startswith("onednn cannot run it: aten.lgamma.default is not implemented (node ")
+    assert "golow.support(module, inputs)" in hint
+    assert "golow levels --support MODEL" in caught.value.hint
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+def test_a_module_that_draws_is_told_what_to_do() -> None:
+    with pytest.raises(GolowError, match=r"it draws random numbers.*randn_like") as caught:
+        golow.compile(Noisy().eval(), X, quiet=True)
+    assert 'level="eager" draws them itself' in caught.value.hint
+
+
+def test_a_module_that_torch_ao_quantised_is_told_what_to_do() -> None:
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4)).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear})
+    with pytest.raises(GolowError, match=r"capture Sequential: torch\.ao has quantised") as caught:
+        golow.compile(quantised.eval(), X, quiet=True)
+    assert 'precision="int8"' in caught.value.hint
+
+
+def test_the_names_of_the_forward_pass_are_in_the_hint(module: nn.Module) -> None:
+    for example in ({"picture": X}, (X, X)):
+        with pytest.raises(GolowError, match=r"as its forward\(input\) takes them"):
+            golow.compile(module, example, quiet=True)
 
 
 class MixesSamples(nn.Module):

@@ -214,6 +214,16 @@ def test_it_has_the_precision_and_threads_that_were_measured() -> None:
     )
 
 
+def test_a_model_that_draws_has_a_line_only_where_the_level_draws() -> None:
+    found = msgspec.structs.replace(compared(threads=4000).workload, draws=1)
+    lines = {level: line_to_paste(found, level) for level in ("compile", "onednn", "openvino")}
+    assert lines == {
+        "compile": 'f = golow.compile(model, x, level="compile", threads=4000)',
+        "onednn": "",
+        "openvino": "",
+    }
+
+
 @pytest.mark.skipif(not probe().available, reason="oneDNN is not here")
 def test_the_line_of_a_training_step_runs_when_pasted() -> None:
     line = line_below(compared(run("onednn", ratio(0.5, "faster")), mode="train"))

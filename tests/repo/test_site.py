@@ -131,11 +131,14 @@ def shown(hooks: ModuleType, text: str) -> str:
 def test_links_out_of_the_pages_become_text(
     hooks: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert shown(hooks, "[the rule](../../src/golow/check/rule.py)!") == "the rule!"
+    assert shown(hooks, "[`rule.py`](../../src/golow/check/rule.py)!") == "`rule.py`!"
+    named = "the rule in `src/golow/check/rule.py`!"
+    assert shown(hooks, "[the rule](../../src/golow/check/rule.py)!") == named
     inside = "[a](../understand/correctness.md#the-rule) [b](compare.md) ![c](../../x.png)"
     assert shown(hooks, inside) == inside
     assert caplog.records == []
-    assert shown(hooks, "[a rule](../../src/golow/check/planted.py)") == "a rule"
+    missing = "[a rule](../../src/golow/check/planted.py)"
+    assert shown(hooks, missing) == "a rule in `src/golow/check/planted.py`"
     [record] = caplog.records
     assert record.levelno == logging.WARNING and "planted.py" in record.getMessage()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from golow.records.comparison import Check, Comparison, Run, StepError, StepsCheck
 from golow.records.workload import ModelSource, Phase, TensorType, Workload
 from golow.report.comparison.columns import verdict_text
-from golow.report.comparison.inputs import inputs_text
+from golow.report.comparison.inputs import draws_text, inputs_text
 from golow.report.comparison.table import render
 from golow.report.console import PlainConsole
 from support.records.comparisons import comparison, run
@@ -39,6 +39,8 @@ def test_a_few_inputs_are_listed_each_with_its_type() -> None:
         "inputs 1x1 int64, 8x3x4x4 float32, a number bool"
     )
     assert inputs_text(workload(image, mask, draws=1)) == "input 8x3x4x4 float32"
+    assert draws_text(workload(image, mask, draws=1)).endswith(" here: input 1 (a number bool).")
+    assert draws_text(workload(image, mask)) == ""
     assert inputs_text(workload(TOKEN, phase="prefill")) == "input 1x1 int64; prefill"
 
 

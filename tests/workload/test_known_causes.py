@@ -64,9 +64,19 @@ class Forces(Second):
         return found
 
 
+class Looks(Second):
+    def forward(self, a: Tensor, b: Any = None) -> Tensor:
+        return self.layer.weight[a]
+
+
 class Described(Second):
     def get_extra_state(self) -> str:
         return "of its own"
+
+
+def weight_normed() -> nn.Module:
+    """In the older way, which keeps the computed weight."""
+    return nn.utils.weight_norm(nn.Linear(5, 5))
 
 
 def norm(training: bool = True) -> nn.Module:
@@ -88,6 +98,15 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "an empty batch": (nn.Linear(5, 5), x(0), "infer", "an empty batch: .* is 0x5", "one sample"),
     "a number": (Second(), (x(), 2), "infer", r"example_inputs\[1\] is of type int", "leave out"),
     "None": (Second(), (x(), None), "infer", r"example_inputs\[1\] is None", "have a default"),
+    "tensors in a dictionary": (
+        Second(), ({"a": x(), "b": x()},), "infer",
+        "is of type dict", r"forward\(self, a, b\), which puts",
+    ),
+    "tensors in a list": (Second(), (x(), [x()]), "infer", "of type list", r"\(self, \*tensors\)"),
+    "ids": (nn.Embedding(5, 2), x(), "infer", "takes whole numbers", "torch.int64"),
+    "indices": (Looks(), x(), "infer", "takes whole numbers", "torch.int64"),
+    "uncopied": (weight_normed(), x(), "infer", "cannot be copied", "parametrizations.weight_norm"),
+    "half weights": (nn.Linear(5, 5).half(), x(), "infer", "are float16, and", "in float16, or"),
     "None by name": (Second(), {"a": x(), "b": None}, "infer", r"\['b'\] is None", "leave out"),
     "an array": (nn.Linear(5, 5), x().numpy(), "infer", r"\[0\] is of type ndarray", "as_tensor"),
     "float64": (nn.Linear(5, 5), x().double(), "infer", r"\[0\] is float64", r"\.float\(\)"),

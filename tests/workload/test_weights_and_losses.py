@@ -28,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("forked", "own_imports")
 
 # ---------------------------------------------------------------- weights
 
+WEIGHTS = {"weight": torch.ones(4, 16), "bias": torch.ones(4)}
+
 
 def test_weights_of_a_file(file: Path, tmp_path: Path) -> None:
     state = {"fc.weight": torch.randn(4, 16), "fc.bias": torch.randn(4)}
@@ -47,6 +49,27 @@ def test_a_module_that_reads_its_version_is_loaded(file: Path, tmp_path: Path) -
     with pytest.raises(ValueError, match="instead of None"):
         prepared.module.load_state_dict(load_file(weights))
     assert_computes(prepared, tmp_path)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        found: Tensor = self.head(self.table(tokens))
+        return found
+
+
+@pytest.mark.parametrize("name", ["table.weight", "head.weight"])
+def test_a_tied_weight_may_have_either_name(name: str, tmp_path: Path) -> None:
+    """``safetensors.torch.save_model`` writes one of them."""
+    weights, wanted = tmp_path / "tied.safetensors", torch.randn(6, 4)
+    save_file({name: wanted}, weights)
+    module = prepare(Request(Tied(), torch.zeros(2, 3, dtype=torch.int64), weights=weights)).module
+    assert torch.equal(module.state_dict()["table.weight"], wanted)
+    assert torch.equal(module.state_dict()["head.weight"], wanted)
 
 
 def test_a_file_without_what_older_modules_lack_is_loaded(tmp_path: Path) -> None:
@@ -76,6 +99,14 @@ def test_a_file_without_what_older_modules_lack_is_loaded(tmp_path: Path) -> Non
             "size mismatch for fc.weight",
             "",
         ),
+        (
+            "a.safetensors",
+            lambda p: save_file(
+                {"module.fc.weight": torch.ones(4, 16), "module.fc.bias": torch.ones(4)}, p
+            ),
+            "Missing key(s) in state_dict",
+            "its names begin with module.; save the state dict without it",
+        ),
     ],
 )
 def test_weights_that_do_not_fit(
@@ -85,6 +116,14 @@ def test_weights_that_do_not_fit(
     refused = refusal(f"{file}:Net", input_shape=(16,), weights=tmp_path / name)
     assert message in refused.message
     assert hint in refused.hint
+
+
+def test_hundreds_of_names_that_do_not_fit_are_cut(file: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "many.safetensors"
+    save_file({f"layers.{n}.weight": torch.ones(2) for n in range(500)}, weights)
+    message = refusal(f"{file}:Net", input_shape=(16,), weights=weights).message
+    assert "Unexpected key(s)" in message and "..." in message
+    assert max(map(len, message.splitlines())) < 300
 
 
 # ---------------------------------------------------------------- losses and targets

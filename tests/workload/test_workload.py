@@ -373,7 +373,7 @@ def test_a_models_own_input_is_not_guessed(file: Path) -> None:
     [
         ((), {}, "example_inputs is empty"),
         (torch.tensor(3.0), {}, "need the same first dimension"),
-        ((torch.ones(4, 16), torch.ones(3)), {}, "need the same first dimension"),
+        ((torch.ones(4, 16), torch.ones(3)), {}, "the batch: these are 4x16, 3"),
         (torch.ones(0, 16), {}, "an empty batch"),
         ([1, 2], {}, "is of type int, and golow gives models tensors"),
         (torch.ones(4, 16), {"batch": 5}, "batch=5, but the example inputs hold 4 samples"),

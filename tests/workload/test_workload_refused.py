@@ -44,6 +44,13 @@ pytestmark = pytest.mark.usefixtures("forked", "own_imports")
         ("nowhere.pt2", "there is no file nowhere.pt2", ""),
         ("mynet.py", "names a file but no model in it", "write mynet.py:ClassName"),
         ("nowhere.models:build", "the module nowhere.models cannot be imported", "install it"),
+        (
+            "mine.models.Net",
+            "there is no model 'mine.models.Net'",
+            "did you mean mine.models:Net? ",
+        ),
+        ("mine.pt", "mine.pt is not code", "--weights FILE.safetensors"),
+        ("mine.onnx", "mine.onnx is not code", "file.py:Name"),
     ],
 )
 def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
@@ -120,6 +127,30 @@ def test_a_file_that_does_not_import(
         assert word in refused.message
     assert len(refused.message.splitlines()) <= 15
     assert_shows_only_the_users_code(refused)
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "hint"),
+    [
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('width')\nparser.parse_args([])\n",
+            "parser.parse_args([])",
+            "move what it does as a script into a function",
+        ),
+        ("from .neighbour import x\n", "from .neighbour import x", "from the folder above: "),
+        ("import json\njson.loads('{')\n", "json.loads('{')", ""),
+    ],
+)
+def test_an_import_that_fails_shows_the_users_line(
+    file: Path, code: str, line: str, hint: str
+) -> None:
+    """Not those of the standard library that it called."""
+    file.write_text(code)
+    refused = refusal(f"{file}:Net", input_shape=(16,))
+    assert f"    {line}\n" in refused.message
+    assert refused.message.count("File ") == 1
+    assert hint in refused.hint
 
 
 def test_a_forward_pass_that_fails_shows_where(file: Path) -> None:
@@ -320,6 +351,7 @@ def test_examples_that_are_no_plain_tensors() -> None:
     assert "a sparse tensor" in refusal(model, torch.ones(2, 8).to_sparse()).message
     assert "a meta tensor" in refusal(model, torch.ones(2, 8, device="meta")).message
     assert "a model is a name or a torch.nn.Module" in refusal(7).message  # type: ignore[arg-type]
+    assert "construct it: Linear()" in refusal(nn.Linear).hint  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

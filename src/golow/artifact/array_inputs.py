@@ -31,7 +31,7 @@ class ArrayInputs:
 
     def __init__(self, manifest: Manifest) -> None:
         self._forms = manifest.inputs
-        self._names = [form.name for form in manifest.inputs]
+        self._names = [form.name or str(place) for place, form in enumerate(manifest.inputs)]
         self._batch, self._pads = manifest.batch, manifest.pads
         self.batches = tuple(sorted({plan.batch for plan in manifest.plans}))
         self.lengths = tuple(sorted({plan.length for plan in manifest.plans}))

@@ -157,7 +157,8 @@ class Container:
 
     def _broken(self, what: str) -> GolowError:
         return GolowError(
-            f"{self.file} is not a complete golow artifact: {what}", "save or copy it again."
+            f"{self.file} is not a complete golow artifact: {what}",
+            "write it with golow build or f.save, or copy it again.",
         )
 
 

@@ -28,7 +28,8 @@ from golow.commands.workload_flags import (
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
-DIRECT = ("direct", "vendor", "onednn", "cudnn")
+DIRECT = ("direct", "vendor", "onednn")
+ON_A_GPU = ("cudnn", "tf32", "bf16", "fp16")
 
 
 def build(
@@ -79,6 +80,7 @@ def build(
     from golow.workload.inputs import require_batches
     from golow.workload.request import Request
 
+    _require_cpu(level, precision)
     sizes, lengths = _numbers("--batch", batch), _numbers("--sequence", sequence)
     require_batches(model, sizes)
     inputs = InputFlags(
@@ -105,13 +107,28 @@ def build(
                 print(file)
             return
         from golow.compiled.built_artifact import build_artifact
+        from golow.report.comparison.inputs import draws_text
 
         with prints_to_stderr():
-            build_artifact(
+            workload = build_artifact(
                 request, sizes, lengths, level=level, tune=tune, weights=not without_weights,
                 out=out, observer=display,
             )  # fmt: skip
+    if drawn := draws_text(workload):
+        print(drawn)
     print(f"{out}\nTo run it: golow run {out} --check --time")
+
+
+def _require_cpu(level: str, precision: ComparedPrecisionName) -> None:
+    """Raise `GolowError` for a level or a precision of a GPU."""
+    asked = {"--level": level.partition(":")[0], "--precision": precision.value}
+    for option, value in asked.items():
+        if value in ON_A_GPU:
+            raise GolowError(
+                f"golow build writes files for a CPU, and {option} {value} is for a GPU",
+                "on a GPU, in Python: golow.compile(model.cuda(), x.cuda()).save(FILE), which also "
+                "takes precision=.",
+            )
 
 
 def _numbers(option: str, text: str | None) -> list[int]:

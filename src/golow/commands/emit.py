@@ -56,6 +56,7 @@ def emit(
     precision: PrecisionOption = PrecisionName.default,
 ) -> None:
     """Write a model as a C++ program: a CMake project that builds and runs without golow."""
+    from golow.report.comparison.inputs import draws_text
     from golow.worker.cores import default_threads
     from golow.workload.inputs import require_batches
     from golow.workload.prepare import prepare
@@ -80,9 +81,12 @@ def emit(
         precision=precision.value,
     )
     with prints_to_stderr():
-        written = _written(prepare(request), level, sizes, out)
+        prepared = prepare(request)
+        written = _written(prepared, level, sizes, out)
     for file in written:
         print(file)
+    if drawn := draws_text(prepared.workload):
+        print(drawn)
     print(f"To build and run it, see {out / 'README.md'}.")
 
 

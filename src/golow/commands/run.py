@@ -48,8 +48,11 @@ def run(
         raise GolowError("--out needs --input", "name a file of inputs: --input x.safetensors")
     if not file.exists():
         raise GolowError(f"there is no file {file}", "golow build MODEL --out FILE writes one.")
-    if not (check or timed or input is not None):
-        raise GolowError("there is nothing to do", "add --check, --time or --input x.safetensors.")
+    if not (check or timed or out is not None):
+        raise GolowError(
+            "there is nothing to do",
+            "add --check, --time, or --input x.safetensors --out y.safetensors.",
+        )
     with load_compiled(file, weights=weights, threads=threads) as loaded:
         for note in loaded.notes:
             print(f"golow: {note}", file=sys.stderr)

@@ -25,7 +25,7 @@ from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Device, ModelSource, Precision, Workload
 from golow.storage.cache import open_cache
-from golow.workload.known_causes import require_shapes
+from golow.workload.known_causes import require_shapes, uncopied
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
@@ -110,10 +110,8 @@ def copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:  # of the module's own code
-        raise GolowError(
-            f"the module cannot be copied: {type(error).__name__}: {error}",
-            "build it without objects that Python cannot copy, such as hooks that hold a lock.",
-        ) from error
+        hint = "build it without objects that Python cannot copy, such as hooks that hold a lock."
+        raise uncopied(error, hint) from error
 
 
 def _device(place: torch.device) -> Device:

@@ -10,6 +10,7 @@ from golow.compiled.at_level import compile_at_level
 from golow.compiled.compiled_module import CompiledModule
 from golow.levels.called.wanted import Wanted
 from golow.observer import Observer
+from golow.records.workload import Workload
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
@@ -24,9 +25,9 @@ def build_artifact(
     weights: bool,
     out: Path,
     observer: Observer,
-) -> None:
-    """Build the model's plans for these sizes, by default only the request's, and write them.
-    Raises `GolowError` as `golow.compile` and `CompiledModule.save` do."""
+) -> Workload:
+    """Build the model's plans for these sizes, by default only the request's, and write them;
+    return their workload. Raises `GolowError` as `golow.compile` and `CompiledModule.save` do."""
     require_place(out)
     observer.stage("preparing the workload")
     prepared = prepare(request)
@@ -42,3 +43,4 @@ def build_artifact(
         assert isinstance(compiled, CompiledModule)  # noqa: S101 - the level is a direct one
         observer.stage("checking and writing")
         compiled.save(out, weights=weights)
+    return prepared.workload

@@ -43,7 +43,8 @@ def is_callable(name: str, device: Device) -> bool:
 def line_to_paste(workload: Workload, level: str) -> str:
     """Return the line that calls this level in a program that has the model and an input or, for
     training, also a loss, an optimizer and targets. It is empty for eager, which is the model
-    itself, and for levels that cannot be called. Training steps exist only for direct levels."""
+    itself, and for levels that cannot be called: outside golow, only levels in PyTorch draw random
+    numbers. Training steps exist only for direct levels."""
     if workload.mode == "train":
         plain = level.removesuffix(TUNED)
         if plain not in DIRECT_LEVELS and plain not in ALIASES:
@@ -54,7 +55,7 @@ def line_to_paste(workload: Workload, level: str) -> str:
             words.append(f"clip={workload.optimizer.clip:g}")
         if plain != level:
             words.append("tune=True")
-    elif level == BASELINE or not is_callable(level, workload.device):
+    elif level == BASELINE or not _has_line(workload, level):
         return ""
     else:
         name, words = "f", ["golow.compile(model, x", f'level="{level}"']
@@ -63,3 +64,8 @@ def line_to_paste(workload: Workload, level: str) -> str:
     if workload.threads != default_threads():
         words.append(f"threads={workload.threads}")
     return f"{name} = {', '.join(words)})"
+
+
+def _has_line(workload: Workload, level: str) -> bool:
+    draws_itself = not workload.draws or level.partition(":")[0] in IN_TORCH
+    return draws_itself and is_callable(level, workload.device)

@@ -19,6 +19,7 @@ from golow.compiled.callable_levels import SESSIONS
 from golow.compiled.handed_over import Built, Run
 from golow.levels.aotinductor import level as aotinductor
 from golow.levels.aotinductor.compilation import DESCRIPTION
+from golow.levels.called.target import cannot_run
 from golow.levels.libtorch import level as libtorch
 from golow.levels.named_level import ChosenLevel
 from golow.levels.peers import onnxruntime, openvino
@@ -63,10 +64,7 @@ def built_from_export(
                 one, called = OPEN[chosen.level.name](chosen, bundle, cache)
                 leaves = [one]
         except Unsupported as error:
-            raise GolowError(
-                f"{chosen.name} cannot run it: {error.words}",
-                "golow levels --support MODEL lists the levels that run it.",
-            ) from error
+            raise cannot_run(chosen.name, error) from error
 
     def run(call: Leaves) -> Run:
         return lambda inputs: structure.filled(call(inputs))

@@ -62,7 +62,7 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
     if level not in LINES:
         raise GolowError(
             f"{level} builds nothing that could be kept",
-            f"levels are {', '.join((*DIRECT.values(), *LINES))}.",
+            f"levels are {', '.join((DIRECT['cpu'], *LINES))}.",
         )
     if out.exists():
         raise GolowError(f"{out} exists", "name a new folder, or remove it.")

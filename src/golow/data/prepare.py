@@ -87,7 +87,7 @@ def title(name: str) -> str:
 def _size(dataset: Dataset, resolution: int | None) -> Size:
     if resolution is None and dataset.size is None:
         raise GolowError(
-            f"the images of {dataset.name} differ in size",
+            f"the images of {dataset.name} may differ in size",
             "choose one for all, e.g. --resolution 224",
         )
     if resolution is not None and not 1 <= resolution <= _LARGEST_SIDE:

@@ -20,6 +20,7 @@ from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.batch import Batch
 from golow.workload.hub import huggingface_inputs, timm_models
+from golow.workload.nested_inputs import hint_for
 from golow.workload.program import program_inputs, program_samples
 from golow.workload.request import CALLERS_INPUTS, PROGRAMS_INPUTS, Request
 from golow.workload.request import Inputs as Given
@@ -316,9 +317,12 @@ def _example_batches(request: Request) -> Iterator[Batch]:
             "give at least one sample.",
         )
     if rows is None or any(t.dim() == 0 or t.shape[0] != rows for t in (*given, *wanted)):
+        shapes = ", ".join(map(_shape, (*given, *wanted)))
         raise GolowError(
-            "example_inputs and targets need the same first dimension, the batch",
-            f"their shapes are {', '.join(map(_shape, (*given, *wanted)))}.",
+            "example_inputs and targets need the same first dimension, the batch: these are "
+            f"{shapes}",
+            "where samples share an input, or there is no batch, write a module around the model "
+            "that takes each input with a first axis of 1, x[None], and removes it.",
         )
     if batch is not None and batch != rows:
         raise GolowError(f"batch={batch}, but the example inputs hold {rows} samples")
@@ -345,8 +349,11 @@ def _tensors(given: Given | None, name: str) -> tuple[Tensor, ...]:
             place = names[position] if names else position
             raise GolowError(
                 f"{name}[{place!r}] is {_kind(item)}, and golow gives models tensors",
-                "leave out inputs that have a default, or wrap the model in a module that adds "
-                "them; torch.as_tensor makes tensors of numbers and arrays.",
+                hint_for(
+                    item,
+                    "leave out inputs that have a default, or wrap the model in a module that adds "
+                    "them; torch.as_tensor makes tensors of numbers and arrays.",
+                ),
             )
     if wrong := [kind for item in items if (kind := unusual(item))]:
         raise GolowError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -26,6 +26,9 @@ WRAPPERS = {
 
 HERE = Path(__file__).parent  # also has the forward pass that takes inputs by name
 FORWARD = re.compile(r"[\w.<>]*\bforward\(\) (?:missing|takes|got) ")
+IDS = re.compile(
+    r"\bindices\b.*\b(?:long|int)\b|\bint(?:32|64)\b.* for index|\bindex tensor\b", re.IGNORECASE
+)
 
 
 def require_plain_module(module: nn.Module, name: str) -> None:
@@ -164,6 +167,43 @@ def explained_cause(error: BaseException) -> GolowError | None:
             "wrap what it differentiates in torch.enable_grad().",
         )
     return _misfit(error.__cause__)
+
+
+def uncopied(error: Exception, otherwise: str) -> GolowError:
+    """The error for a module that Python cannot copy. otherwise: the hint, unless the cause is
+    known."""
+    if "deepcopy protocol" in str(error):
+        otherwise = (
+            "a layer keeps a tensor that autograd computed, as torch.nn.utils.weight_norm does: "
+            "use torch.nn.utils.parametrizations.weight_norm, or call remove_weight_norm(layer)."
+        )
+    first = str(error).partition("\n")[0]
+    return GolowError(f"the module cannot be copied: {type(error).__name__}: {first}", otherwise)
+
+
+def unfit_types(
+    error: BaseException | None, module: nn.Module, inputs: Iterable[Tensor]
+) -> GolowError | None:
+    """Explain an error of a forward pass on inputs of float32 alone, for a model that takes ids, or
+    whose weights have another type."""
+    if any(tensor.dtype is not torch.float32 for tensor in inputs):
+        return None
+    said = str(error).partition("\n")[0]
+    if IDS.search(said):
+        return GolowError(
+            f"the model takes whole numbers, such as tokens, and its inputs are real: {said}",
+            "give its inputs in Python: golow.compare(module, tokens).",
+            python_hint="give example_inputs= of whole numbers, such as torch.int64.",
+        )
+    own = {p.dtype for p in module.parameters() if p.is_floating_point()}
+    if own and torch.float32 not in own and "type" in said:
+        kind = str(own.pop()).removeprefix("torch.")
+        return GolowError(
+            f"the weights of the model are {kind}, and its inputs float32: {said}",
+            "build it in float32; on a GPU, --precision bf16 or fp16 computes in half.",
+            python_hint=f"give example_inputs= in {kind}, or a module in float32.",
+        )
+    return None
 
 
 def _misfit(error: BaseException | None) -> GolowError | None:

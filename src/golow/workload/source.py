@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ from golow.workload.quantization.replacing import as_quantized
 
 GOLOW = Path(__file__).parent.parent
 TORCH = Path(torch.__file__).parent
+STANDARD = Path(sysconfig.get_path("stdlib"))
+STORED = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".onnx", ".golow")
+"""Names of files that hold weights, or a model in a form that golow does not start from."""
 
 
 def locate(
@@ -54,7 +58,7 @@ def locate(
     if isinstance(model, nn.Module):
         return ModelSource(kind="pickle", name=type(model).__name__)
     if not isinstance(model, str):
-        raise GolowError(f"a model is a name or a torch.nn.Module, not {model!r}")
+        raise _no_model(model)
     if model.startswith(huggingface.PREFIX):
         return huggingface.locate_huggingface(
             model, pretrained=pretrained, download=download, mode=mode
@@ -85,10 +89,31 @@ def locate(
         raise GolowError(
             f"{model} names a file but no model in it", f"write {model}:ClassName or {model}:build."
         )
+    raise _unknown(model)
+
+
+def _no_model(given: object) -> GolowError:
+    hint = ""
+    if isinstance(given, type) and issubclass(given, nn.Module):
+        hint = f"that is a class; construct it: {given.__name__}()."
+    return GolowError(f"a model is a name or a torch.nn.Module, not {given!r}", hint)
+
+
+def _unknown(model: str) -> GolowError:
+    """Explain a name that is neither in the zoo nor of one of the other forms."""
+    if Path(model).suffix in STORED:
+        return GolowError(
+            f"{model} is not code, and golow builds a model from its code",
+            "give the code as file.py:Name, and its weights with --weights FILE.safetensors.",
+            python_hint="give the torch.nn.Module itself.",
+        )
     near = models.nearest(model)
-    raise GolowError(
+    package, dot, name = model.rpartition(".")
+    dotted = dot and all(part.isidentifier() for part in (*package.split("."), name))
+    guesses = [*near, *([f"{package}:{name}"] if dotted else [])]
+    return GolowError(
         f"there is no model {model!r} in the zoo",
-        (f"did you mean {' or '.join(near)}? " if near else "")
+        (f"did you mean {' or '.join(guesses)}? " if guesses else "")
         + "`golow models` lists them; for another model give file.py:Name, package.module:name or "
         "file.pt2.",
     )
@@ -170,9 +195,29 @@ def _import_file(source: ModelSource) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     sys.modules[spec.name] = module
-    with users_code(f"{path} cannot be imported"):
+    with users_code(f"{path} cannot be imported"), _import_explained(path):
         spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _import_explained(path: Path) -> Iterator[None]:
+    """Add a hint to what goes wrong only because golow imports the file."""
+    try:
+        yield
+    except SystemExit as error:
+        hint = "golow imports the file: move what it does as a script into a function."
+        raise _not_imported(path, error, hint) from error
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        package = path.parent.name
+        hint = f"name it by its package, from the folder above: {package}.{path.stem}:Name."
+        raise _not_imported(path, error, hint) from error
+
+
+def _not_imported(path: Path, error: BaseException, hint: str) -> GolowError:
+    return GolowError(f"{path} cannot be imported:\n{short_traceback(error)}", hint)
 
 
 def _require_text(path: Path) -> None:
@@ -243,16 +288,21 @@ def users_code(
 
 
 def short_traceback(error: BaseException, lines: int = 12) -> str:
-    """The end of the user's own traceback, without golow's frames, and without torch's unless no
-    others are left."""
+    """The end of the user's own traceback, without golow's frames, and without those of torch and
+    of the standard library unless no others are left."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and not _is_within(frame.filename, GOLOW)
     ]
-    own = [frame for frame in frames if not _is_within(frame.filename, TORCH)] or frames
+    own = [frame for frame in frames if not _is_library(frame.filename)] or frames
     text = traceback.format_list(own[-4:]) + traceback.format_exception_only(error)
     return "".join(text[-lines:]).rstrip()
+
+
+def _is_library(file: str) -> bool:
+    standard = _is_within(file, STANDARD) and "site-packages" not in file
+    return standard or _is_within(file, TORCH)
 
 
 def _is_within(file: str, folder: Path) -> bool:

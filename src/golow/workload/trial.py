@@ -20,7 +20,7 @@ from golow.records.workload import Device, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
 from golow.workload.forward_changes import watched
-from golow.workload.known_causes import explained_cause
+from golow.workload.known_causes import explained_cause, unfit_types
 from golow.workload.request import require_precision
 from golow.workload.source import random_layers_off, users_code
 from golow.workload.unrepeatable import require_repeatable
@@ -149,11 +149,12 @@ def _forward(
     state: dict[str, Tensor] | None = None,
 ) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
-    hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
-    ours = f"give example_inputs= that the module takes; without them, {hint}"
+    size = "give the shape of one sample with --input, or its size with --resolution or --sequence"
+    hint = f"{size}; give other inputs in Python: golow.compare(module, inputs)."
+    ours = f"give example_inputs= that the module takes; without them, {size}."
     try:
         with (
-            _causes_told(),
+            _causes_told(module, batch.inputs),
             users_code(f"{name} does not accept an input of {shapes}", hint, 3, python_hint=ours),
             torch.no_grad(),
         ):
@@ -182,12 +183,12 @@ def _forward(
 
 
 @contextmanager
-def _causes_told() -> Iterator[None]:
+def _causes_told(module: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
     """Replace an error of a forward pass with what is known of its cause."""
     try:
         yield
     except GolowError as error:
-        cause = explained_cause(error)
+        cause = explained_cause(error) or unfit_types(error.__cause__, module, inputs)
         if cause is None:
             raise
         raise cause from error

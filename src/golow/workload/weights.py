@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from golow.lower.capture.shared_tensors import first_names
 from golow.models import ZOO
 from golow.models.initialise import initialise
 from golow.records.errors import GolowError
@@ -19,11 +20,14 @@ from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file
-from golow.workload.known_causes import require_shapes
+from golow.workload.known_causes import require_shapes, uncopied
 from golow.workload.quantization.foreign.adopted import adopted
 from golow.workload.quantization.foreign.checkpoint import in_golows_form, stated_beside
 from golow.workload.quantization.replacing import as_quantized
 from golow.workload.source import build_module
+
+LONGEST = 200
+"""Characters of a line of PyTorch's message, which may name hundreds of tensors."""
 
 
 def fresh_module(
@@ -72,10 +76,7 @@ def _copy(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module).cpu()
     except Exception as error:
         require_shapes(module, type(module).__name__)
-        raise GolowError(
-            f"the module cannot be copied: {type(error).__name__}: {error}",
-            "put it into a file and name it as file.py:Name.",
-        ) from error
+        raise uncopied(error, "put it into a file and name it as file.py:Name.") from error
 
 
 def _give_weights(
@@ -129,12 +130,37 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
         raise GolowError(f"{path} cannot be read: {error}") from error
-    state = in_golows_form(state, stated_beside(path))
+    state = _under_all_names(module, in_golows_form(state, stated_beside(path)))
     try:
         _load_file(module, state)
     except (RuntimeError, ValueError) as error:
-        lines = "\n".join(str(error).splitlines()[:6])
-        raise GolowError(f"{path} does not fit the model: {lines}") from error
+        said = str(error).splitlines()[:6]
+        lines = [f"{line[:LONGEST]}..." if len(line) > LONGEST else line for line in said]
+        raise GolowError(
+            f"{path} does not fit the model: " + "\n".join(lines),
+            _about_prefix(state, module.state_dict()),
+        ) from error
+
+
+def _under_all_names(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with the names that ``safetensors.torch.save_model`` leaves out: it writes a
+    tensor that has several names, such as a tied weight, once."""
+    first = first_names(module)
+    stored = {first[name]: tensor for name, tensor in state.items() if name in first}
+    missing = [name for name in module.state_dict() if name not in state]
+    return {**state, **{name: stored[first[name]] for name in missing if first.get(name) in stored}}
+
+
+def _about_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """A hint for names to which a wrapper, such as DataParallel or a training framework, adds its
+    own beginning; empty for other names."""
+    one = next(iter(wanted), "")
+    prefixes = {name.removesuffix(one) for name in state if name.endswith(f".{one}")}
+    for prefix in sorted(prefixes):
+        if all(f"{prefix}{name}" in state for name in wanted):
+            cut = f"{{name.removeprefix({prefix!r}): tensor for name, tensor in state.items()}}"
+            return f"its names begin with {prefix}; save the state dict without it: {cut}."
+    return ""
 
 
 def _load_file(module: nn.Module, state: dict[str, Tensor]) -> None:

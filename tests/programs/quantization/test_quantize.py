@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import golow
 from golow.levels.called.emission import write_called
+from golow.observer import Silent
 from golow.programs.quantization import store
 from golow.programs.quantization.quantization_record import Quantization
+from golow.programs.quantization.samples import of_data
 from golow.report.quantization import table
 from golow.workload.quantization.quantized_weights import read_quantized
+from golow.workload.request import Request
 from support import command
 
 WRONG = Path(__file__).parents[2] / "support" / "worker_programs" / "wrongly_quantized.py"
@@ -140,6 +144,22 @@ def test_mistakes_are_said(name: str, tmp_path: Path) -> None:
     ended = command.golow(*given, folder=tmp_path)
     assert ended.status == 2
     assert words in ended.error
+
+
+def test_a_data_set_has_the_size_of_the_models_input(tmp_path: Path) -> None:
+    """Pictures of a folder have none of their own, and those of `digits` one channel."""
+    for name in ("one/a.png", "one/b.png", "two/a.png", "two/b.png"):
+        place = tmp_path / "pictures" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((8, 6), 50).convert("RGB").save(place)
+    settings = (8, None, None, tmp_path, Silent())
+    request = Request(torch.nn.Flatten(), input_shape=(3, 4, 4))
+    given, samples = of_data(request, f"folder:{tmp_path / 'pictures'}", *settings)
+    assert isinstance(given.example_inputs, tuple)
+    assert given.example_inputs[0].shape[1:] == samples.calibration[0].inputs[0].shape[1:]
+    assert given.example_inputs[0].shape[1:] == (3, 4, 4)
+    with pytest.raises(golow.GolowError, match="the samples of digits are 1x4x4, and the model"):
+        of_data(request, "digits", *settings)
 
 
 def test_a_quantised_network_is_not_trained(tmp_path: Path) -> None:

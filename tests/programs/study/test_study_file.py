@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from golow.programs.study.cells import cells, key
 from golow.programs.study.file import built_in, read_study
 from golow.programs.study.published import with_published
+from golow.programs.study.run import find_study
 from golow.programs.study.store import to_toml
 from golow.programs.study.study_record import Study, StudyLimits, asks
 from golow.records.errors import GolowError
@@ -158,6 +159,17 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(GolowError, match="is not UTF-8 text: byte 0xff in line 1"):
         read_study(tmp_path / "bytes.toml")
+
+
+def test_a_model_of_a_file_needs_a_resolution(tmp_path: Path) -> None:
+    """Otherwise every cell would fail."""
+    (tmp_path / "net.py").write_text("first")
+    text = 'name = "x"\nmodel = "net.py:Net"\nlevels = "eager"\nbatch = 1\n'
+    with pytest.raises(GolowError, match="states no size for the input of ") as caught:
+        find_study(written(tmp_path, text), tmp_path)
+    assert "resolution = 224" in caught.value.hint
+    sized = written(tmp_path, f"{text}resolution = 8\n")
+    assert find_study(sized, tmp_path).resolution == (8,)
 
 
 def test_models_of_files_are_found_beside_the_study_file(tmp_path: Path) -> None:

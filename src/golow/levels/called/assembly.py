@@ -51,6 +51,7 @@ class Assembly:
         self._outputs: dict[Size, list[Tensor]] = {}
         self.length_axes: Sequence[tuple[int, ...]] = ()
         self._structure: Structure
+        self._draws = False
         self.kept = False
 
     def run_module(self, size: Size) -> None:
@@ -60,6 +61,7 @@ class Assembly:
             return
         self._observer.stage(f"running the module on {in_words(size)}")
         changed = {*self._inputs.changed}
+        before_draws = torch.get_rng_state()
 
         def run() -> Any:
             sample = [item.detach().clone() for item in self._inputs.sample(size)]
@@ -70,6 +72,7 @@ class Assembly:
 
         leaves, self._structure = flattened(require_stateless(self._module, run))
         _require_tensors(leaves)
+        self._draws = not torch.equal(before_draws, torch.get_rng_state())
         self._outputs[size] = leaves
         self._inputs.changed = tuple(sorted(changed))
 
@@ -85,9 +88,11 @@ class Assembly:
             if (cause := explained_cause(error)) is not None:
                 raise cause from error
             first = str(error).strip().partition("\n")[0]
+            names = ", ".join(self._inputs.parameters)
             raise GolowError(
                 f"the module does not run on the example: {type(error).__name__}: {first}",
-                "give inputs that the module takes.",
+                f"give inputs as its forward({names}) takes them: in order, or by name as a "
+                "mapping.",
             ) from error
 
     def parts(self, anew: bool = False) -> Parts:
@@ -151,7 +156,7 @@ class Assembly:
         self._observer.stage(f"capturing {in_words(size)}")
         target = self._target
         one = lowered(self._captured, target.captured_with(self._inputs.sample(size)), target)
-        with explained(target.level):
+        with explained(target.level, self._draws):
             target.require_runnable(one.graph)
         self._graphs.write(size, one)
         return one

@@ -17,6 +17,7 @@ from golow.levels.called.exact_inputs import ExactInputs
 from golow.levels.called.one_size import by_position
 from golow.levels.called.sizes import Size, ascending, next_size, wanted_batches
 from golow.records.errors import GolowError
+from golow.workload.nested_inputs import hint_for
 
 
 class InputForm(NamedTuple):
@@ -50,7 +51,7 @@ class CallInputs:
         sizes: batch sizes, or None for the example's alone. device: of every input. Raises
         `GolowError` for inputs that are not tensors, or elsewhere, and for sizes of a batch that is
         in no first axis, or in several."""
-        parameters, self._defaults = parameters_of(module), defaults_of(module)
+        self.parameters, self._defaults = parameters_of(module), defaults_of(module)
         if isinstance(example, Mapping):
             self.keywords: tuple[str, ...] = tuple(example)
             tensors = list(example.values())
@@ -59,15 +60,17 @@ class CallInputs:
             self.keywords = ()
             tensors = list(example)
             own = getattr(module, "golow_keywords", ())  # of a model that golow made take a tuple
-            self.names = tuple((parameters or own)[: len(tensors)])
+            self.names = tuple((self.parameters or own)[: len(tensors)])
         self.device = device
         self.example = tuple(as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
         if not self.example:
             raise GolowError("there is no example input", "give the tensors that the module takes.")
         for place, item in enumerate(self.example):
             require_on(f"input {place}", item, device)
-        self._by_name = {name: place for place, name in enumerate(self.names)}
-        self._order = parameters
+        # Inputs that a forward pass takes as *inputs have numbers instead of names.
+        numbers = tuple(map(str, range(len(self.names), len(self.example))))
+        self._known = (*self.names, *numbers)
+        self._order = [*self.parameters, *numbers]
         view = by_position(module, self.keywords)
         self.batch = first_axis(self.example) if sizes is None else batch_of(view, self.example)
         self.pads = sizes is not None
@@ -128,24 +131,24 @@ class CallInputs:
             given, named = (), {**by_name, **named}
         first = dict(zip(self._order, given, strict=False))
         found = {**first, **named}
-        missing = [name for name in self.names if name not in found]
+        missing = [name for name in self._known if name not in found]
         for name in found:
-            if name not in self._by_name:
+            if name not in self._known:
                 self._require_default(name, found[name])
         twice = [name for name in first if name in named]
         if twice or missing or len(given) > len(self._order):
             what = f"{len(given)} inputs are too many"
             what = f"input {missing[0]} is missing" if missing else what
             what = f"input {twice[0]} is given twice" if twice else what
-            raise GolowError(f"{what}; this was compiled for {', '.join(self.names)}")
-        return [found[name] for name in self.names]
+            raise GolowError(f"{what}; this was compiled for {', '.join(self._known)}")
+        return [found[name] for name in self._known]
 
     def _require_default(self, name: str, value: Any) -> None:
         """Raise `GolowError` for an argument that the example did not have, unless it is given as
         what the module takes without it."""
         if name not in self._defaults:
             raise GolowError(
-                f"{name} is not an input; this was compiled for {', '.join(self.names)}"
+                f"{name} is not an input; this was compiled for {', '.join(self._known)}"
             )
         default = self._defaults[name]
         if is_default(value, default):
@@ -337,7 +340,10 @@ def as_tensor(label: str, item: Any) -> Tensor:
         raise GolowError(f"{label} is an array that PyTorch cannot read")
     raise GolowError(
         f"{label} is {type(item).__name__}, not a tensor",
-        "a compiled module takes tensors; wrap the module in one that sets everything else.",
+        hint_for(
+            item,
+            "a compiled module takes tensors; wrap the module in one that sets everything else.",
+        ),
     )
 
 

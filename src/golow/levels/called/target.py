@@ -170,12 +170,26 @@ def largest_arena(plans: Iterable[TargetPlan]) -> int:
 
 
 @contextmanager
-def explained(level: str) -> Iterator[None]:
-    """Turn what the level does not support into an error that names the levels to ask."""
+def explained(level: str, draws: bool = False) -> Iterator[None]:
+    """Turn what the level does not support into an error that names the levels to ask. draws: the
+    module draws random numbers."""
     try:
         yield
     except Unsupported as error:
-        raise GolowError(
-            f"{level} cannot run it: {error}",
-            "golow levels --support MODEL lists the levels that run it.",
-        ) from error
+        raise (_cannot_draw if draws else cannot_run)(level, error) from error
+
+
+def _cannot_draw(level: str, error: Unsupported) -> GolowError:
+    return GolowError(
+        f"{level} cannot run it: it draws random numbers, and a plan draws none: {error.words}",
+        'make the numbers an input of the module; level="eager" draws them itself.',
+    )
+
+
+def cannot_run(level: str, error: Unsupported) -> GolowError:
+    """The error for a module that the level does not support: why, and which levels to ask."""
+    return GolowError(
+        f"{level} cannot run it: {error.words}",
+        "golow levels --support MODEL lists the levels that run it.",
+        python_hint="golow.support(module, inputs).table() shows the levels that run it.",
+    )

@@ -28,6 +28,12 @@ def explained(name: str) -> Iterator[None]:
                 "give the recurrent layer the padded batch and mask its output; the levels above "
                 "the graph (eager, compile) may run the model as it is.",
             ) from error
+        if "torch.classes.quantized" in str(error):
+            raise NotTracedError(
+                f"torch could not capture {name}: torch.ao has quantised its layers, which run "
+                "only in kernels of PyTorch",
+                'give the original module, and precision="int8"; eager runs the model as it is.',
+            ) from error
         first = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
         raise NotTracedError(
             f"torch could not capture {name}: {type(error).__name__}: {first}",

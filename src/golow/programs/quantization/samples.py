@@ -81,13 +81,19 @@ def of_data(
         name,
         request.model if isinstance(request.model, str) else "",
         root=root,
-        resolution=request.resolution,
+        resolution=request.resolution or _side(request.input_shape),
         sequence=request.sequence,
         voc_label="first",
         cache=cache,
         progress=lambda what, done, total: observer.stage(f"preparing {what}"),
     )
     facts = data.facts
+    if request.input_shape not in (None, facts.shape):
+        found, asked = ("x".join(map(str, one)) for one in (facts.shape, request.input_shape or ()))
+        raise GolowError(
+            f"the samples of {name} are {found}, and the model's input is {asked}",
+            "name another data set with --calibrate, or --calibrate inputs.",
+        )
     rows = min(ROWS, samples, facts.train_samples)
     batches = data.batches(-(-min(samples, facts.train_samples) // rows), rows, request.seed)
     zoo = isinstance(request.model, str) and request.model in models.ZOO
@@ -104,6 +110,11 @@ def of_data(
     share = facts.test_samples if most is None else min(most, facts.test_samples)
     tested = f"{name}, {share:,} samples of the test set"
     return fitting, Samples(batches, f"{name}, training set", tested, data, most)
+
+
+def _side(shape: tuple[int, ...] | None) -> int | None:
+    """Side of a square image; None for inputs of another form."""
+    return shape[1] if shape is not None and len(shape) == 3 and shape[1] == shape[2] else None
 
 
 def of_inputs(prepared: Prepared) -> Samples:

@@ -65,7 +65,7 @@ def find_study(
         return study
     known = built_in()
     if str(study).endswith(".toml"):
-        return read_study(Path(study), device)
+        return _with_inputs(read_study(Path(study), device), Path(study))
     if str(study) in known:
         return read_study(known[str(study)], device)
     if is_file(out / study / "study.toml"):
@@ -76,6 +76,18 @@ def find_study(
         (f"did you mean {near[0]}? " if near else "")
         + f"built-in studies are {', '.join(known)}; for another study, give a TOML file.",
     )
+
+
+def _with_inputs(study: Study, file: Path) -> Study:
+    """The study; raises `GolowError` if every cell of one of its models would fail without a
+    size. Texts have none."""
+    own = next((name for name in study.model if is_code(name)), None)
+    if own is not None and not study.resolution and study.generation is None:
+        raise GolowError(
+            f"{file} states no size for the input of {own}",
+            "add resolution = 224, or another side: it gets images with 3 channels.",
+        )
+    return study
 
 
 def recorded_study(folder: Path, device: Device | None = None, trust: bool = False) -> Study:

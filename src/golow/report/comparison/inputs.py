@@ -47,3 +47,13 @@ def _phase_text(workload: Workload) -> str:
     if workload.phase == "decode":
         return f"; decode after {workload.inputs[1].shape[2]:,} tokens"
     return f"; {workload.phase}" if workload.phase else ""
+
+
+def draws_text(workload: Workload) -> str:
+    """Inputs that a written program has instead of a model's draws; empty if it draws none."""
+    if not workload.draws:
+        return ""
+    first = len(workload.inputs) - workload.draws
+    drawn = list(enumerate(workload.inputs))[first:]
+    given = ", ".join(f"input {place} ({_type_text(one)})" for place, one in drawn)
+    return f"The model draws random numbers, which it gets as inputs here: {given}."

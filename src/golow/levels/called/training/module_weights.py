@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from golow.levels.called.given_state import StateForm
 from golow.levels.called.training.step_target import StepState
 from golow.lower.capture.shared_tensors import first_names
-from golow.records.errors import GolowError
+from golow.workload.known_causes import uncopied
 
 WEIGHTS = ("parameter", "buffer")
 
@@ -25,11 +25,8 @@ def without_content(module: nn.Module, device: torch.device) -> nn.Module:
     try:
         return copy.deepcopy(module, empty)
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        raise GolowError(
-            f"the module cannot be copied: {type(error).__name__}: {first}",
-            "golow keeps a copy of its layers, which later batch sizes are built from.",
-        ) from error
+        hint = "golow keeps a copy of its layers, which later batch sizes are built from."
+        raise uncopied(error, hint) from error
 
 
 def _like(item: Tensor, device: torch.device) -> Tensor:
