@@ -66,7 +66,7 @@ def test_the_record_is_read_again(made: golow.QuantizationResult, tmp_path: Path
     assert store.load(folder) == made.quantization
     assert golow.load_quantization(folder).quantization == made.quantization
     assert made.save(tmp_path) == folder
-    with pytest.raises(golow.GolowError, match="has no module"):
+    with pytest.raises(golow.GolowError, match="contains no module"):
         golow.load_quantization(folder).module()
 
 
