@@ -173,7 +173,7 @@ def table(rows: list[Row]) -> list[str]:
     """The rows as Markdown."""
     lines = [
         "| model | mode | batch x side | onednn | best other | best other / onednn "
-        "| eager / onednn | arena / eager's peak | resident / least other |",
+        "| eager / onednn | arena / eager's peak | resident / smallest other |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     return lines + [line(item) for item in rows]

@@ -43,7 +43,7 @@ def tables(records: Sequence[Record], gpu: str) -> str:
 
 
 def _overview(records: Sequence[Record]) -> Iterator[str]:
-    yield "| networks of | tried | captured in inference | captured in training | with a plan |"
+    yield "| networks from | tried | captured in inference | captured in training | with a plan |"
     yield "|---|---|---|---|---|"
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
