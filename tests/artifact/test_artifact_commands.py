@@ -76,7 +76,10 @@ def test_other_weights_do_not_pass_the_check(built: Path, tmp_path: Path) -> Non
             "builds nothing that could be kept\n"
             "  levels are onednn, onnxruntime, openvino, executorch, aotinductor.",
         ),
-        (("build", "lenet5", "--level", "openvino", "--batch", "1,2", "--out", "y"), "a single size"),
+        (
+            ("build", "lenet5", "--level", "openvino", "--batch", "1,2", "--out", "y"),
+            "a single size",
+        ),
         (("build", "lenet5", "--out", "none/y"), "there is no folder none"),
         (("build", "lenet5", "--precision", "bf16", "--out", "y"), "files for a CPU"),
         (("build", "lenet5", "--level", "cudnn", "--out", "y"), "files for a CPU"),

@@ -16,18 +16,25 @@ from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
+STORED: Mapping[torch.dtype, Rounding] = {torch.bfloat16: BF16, torch.float16: FP16}
+"""The rounding of weights and inputs that are stored in 16 bits, whatever the precision."""
+
 
 def working_rounding(bundle: Bundle) -> Rounding:
-    """The rounding that the workload's precision means for this model; float32's if the precision
-    rounds no layer of it."""
+    """The rounding that the workload's precision means for this model, or the 16 bits in which its
+    weights are stored; float32's if neither rounds a layer of it."""
     workload = bundle.workload
     if workload.precision in ("bf16", "fp16"):
         return BF16 if workload.precision == "bf16" else FP16
+    with safe_open(bundle.file("weights.safetensors"), "pt") as file:
+        weights = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118
+    types = {weight.get_dtype() for weight in weights}
+    for name, rounding in (("BF16", BF16), ("F16", FP16)):
+        if name in types:
+            return rounding
     if workload.precision == "tf32" or (workload.precision, workload.device) == ("default", "cuda"):
         least = _least_dimensions(workload)
-        with safe_open(bundle.file("weights.safetensors"), "pt") as file:
-            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
-        return TF32 if any(len(shape) >= least for shape in shapes) else FLOAT32
+        return TF32 if any(len(weight.get_shape()) >= least for weight in weights) else FLOAT32
     return FLOAT32
 
 
@@ -84,8 +91,10 @@ def moved_weights(
 
 
 def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
-    """The tensor with each element perturbed by a few roundings, at random; integers stay."""
+    """The tensor with each element perturbed by a few roundings, at random, of the type in which it
+    is stored if that has 16 bits; integers stay."""
     if not tensor.is_floating_point():
         return tensor
+    rounding = STORED.get(tensor.dtype, rounding)
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
     return noise.mul_(rounding.move).add_(1).mul_(tensor).to(tensor.dtype)

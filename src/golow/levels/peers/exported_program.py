@@ -97,7 +97,10 @@ def prepare(
     limit: float = LIMIT,
 ) -> Launch:
     """The launch of the worker of the level's variant on its exported model; see `exported`, whose
-    exporter is the level's own module unless it is given."""
+    exporter is the level's own module unless it is given. Raises `Unsupported` for inputs that
+    NumPy's arrays, which the runtimes take, cannot hold."""
+    if any(form.dtype == "bfloat16" for form in bundle.workload.inputs):
+        raise Unsupported(level, "NumPy has no bfloat16, in which its inputs are")
     module = f"golow.levels.peers.{level}"
     found = exported(bundle, level, exporter or module, packages, cache, machine, limit)
     return Launch(
