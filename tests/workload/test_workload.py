@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,6 +104,14 @@ def test_an_exported_program_states_its_own_inputs(tmp_path: Path) -> None:
     name = exported(tmp_path / "free.pt2", module, torch.randn(3, 16), free=True)
     assert prepare(Request(name)).workload.inputs[0].shape == (8, 16)
     assert prepare(Request(name, batch=5)).workload.inputs[0].shape == (5, 16)
+
+
+def test_a_program_is_copied_without_a_warning_of_torchs_own(tmp_path: Path) -> None:
+    name = exported(tmp_path / "mine.pt2", nn.Linear(16, 4).eval(), torch.randn(3, 16))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        copy.deepcopy(prepare(Request(name)).module)
+    assert [str(one.message) for one in caught] == []
 
 
 class Added(nn.Module):

@@ -41,6 +41,8 @@ def load_program(path: Path) -> nn.Module:
     """The program as a module in evaluation mode; raises `GolowError` if torch cannot read it, or
     it holds more than tensors and a graph."""
     _require_plain(path)
+    # torch 2.13 deprecates what its own programs hold; each copy of one would print a warning.
+    warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
     try:
         with _log_as_error():
             module = torch.export.load(path).module()
@@ -62,6 +64,8 @@ def program_inputs(path: Path) -> list[tuple[tuple[int | None, ...], torch.dtype
     """The shape and type of each input of a program; None for a side that is free. Raises
     `GolowError` as `load_program`, and if an input is not a tensor."""
     _require_plain(path)
+    # torch 2.13 deprecates what its own programs hold; each copy of one would print a warning.
+    warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
     try:
         with _log_as_error():
             program = torch.export.load(path)
@@ -85,6 +89,8 @@ def program_samples(path: Path) -> tuple[torch.Tensor, ...]:
     """The inputs that a program was exported with, which its file holds; none if they are not
     there, or not all tensors in order. Raises `GolowError` as `load_program`."""
     _require_plain(path)
+    # torch 2.13 deprecates what its own programs hold; each copy of one would print a warning.
+    warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
     try:
         with _log_as_error():
             stored = torch.export.load(path).example_inputs
