@@ -73,12 +73,13 @@ def size_of(pair: Pair) -> tuple[int, float]:
 
 def same_infinities(pair: Pair) -> Tensor | None:
     """Where both have the same infinity, as masked logits do; None if nowhere. Only outputs may: a
-    loss, a gradient or a state that is infinite is wrong at every level."""
+    loss, a gradient or a state that is infinite is wrong at every level. An output without a finite
+    number is that of a model that overflows."""
     alike = pair.found is not None and pair.found.shape == pair.wanted.shape
     if not alike or "/output/" not in pair.name:
         return None
     same = pair.wanted.isinf() & (pair.wanted == pair.found)
-    return same if bool(same.any()) else None
+    return same if bool(same.any()) and not bool(same.all()) else None
 
 
 def unlike(pair: Pair) -> str:

@@ -143,7 +143,7 @@ def test_a_worker_refuses_a_bundle_that_was_not_exported(
     with Conversation(make_subject(name, workshop)) as worker:
         answer = worker.ask(do="load", bundle=str(other.folder))
         assert (answer["ok"], answer["error"]) == (False, "failed")
-        assert "exported for another workload" in answer["message"]
+        assert "exported for a different workload" in answer["message"]
         worker.load()
 
 
