@@ -41,7 +41,6 @@ class Row(NamedTuple):
     """A network on several GPUs. gain: the best of PyTorch over the direct level."""
 
     model: str
-    gpus: int
     batch: int
     direct_seconds: float
     best: str
@@ -140,7 +139,6 @@ def rows(found: Sequence[Comparison]) -> Iterator[Row]:
         alone = of_one.get(one.workload.model)
         yield Row(
             one.workload.model,
-            one.workload.ranks,
             one.workload.batch,
             seconds(ours),
             best.level if best else "",

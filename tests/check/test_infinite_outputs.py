@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import golow
 from golow.check.rule import Reference, check
 from golow.records.comparison import Check
+from support.records.output_files import output_files
 
 INFINITY = float("inf")
 MASKED = (1, 4, 5)
@@ -30,21 +31,13 @@ def masked(values: Tensor, value: float = -INFINITY) -> Tensor:
     return found
 
 
-def written(folder: Path, **tensors: Tensor) -> list[Path]:
-    files = []
-    for name, tensor in tensors.items():
-        files.append(folder / f"{name}.safetensors")
-        save_file({"0/output/0": tensor}, files[-1])
-    return files
-
-
 def reference(folder: Path) -> Reference:
-    exact, eager = written(folder, exact=masked(logits()), eager=masked(logits()).float())
+    exact, eager = output_files(folder, exact=masked(logits()), eager=masked(logits()).float())
     return Reference(exact, eager)
 
 
 def judged(folder: Path, level: Tensor) -> Check:
-    [file] = written(folder, level=level.float())
+    [file] = output_files(folder, level=level.float())
     return check(reference(folder), file)
 
 
@@ -64,7 +57,7 @@ def test_the_other_elements_are_judged_as_if_they_were_alone(tmp_path: Path) -> 
     assert "times what rounding explains" in found.reason
     finite = masked(logits()).isfinite()
     alone = [tensor[finite] for tensor in (logits(), logits().float(), level.float())]
-    exact, eager, own = written(tmp_path, exact=alone[0], eager=alone[1], own=alone[2])
+    exact, eager, own = output_files(tmp_path, exact=alone[0], eager=alone[1], own=alone[2])
     [expected], [tensor] = check(Reference(exact, eager), own).tensors, found.tensors
     assert (tensor.error, tensor.limit) == pytest.approx((expected.error, expected.limit))
 
@@ -105,13 +98,13 @@ def test_other_infinities_differ(name: str, tmp_path: Path) -> None:
 
 
 def test_an_infinity_that_eager_does_not_have_proves_nothing(tmp_path: Path) -> None:
-    exact, eager = written(tmp_path, exact=masked(logits()), eager=masked(logits(), -1e30))
+    exact, eager = output_files(tmp_path, exact=masked(logits()), eager=masked(logits(), -1e30))
     assert not Reference(exact, eager).finite
     assert check(Reference(exact, eager), exact).verdict == "failed"
 
 
 def test_an_infinity_that_only_eager_has_is_wrong(tmp_path: Path) -> None:
-    exact, eager = written(tmp_path, exact=masked(logits()), eager=one_more())
+    exact, eager = output_files(tmp_path, exact=masked(logits()), eager=one_more())
     alone = Reference(exact, eager).alone()
     assert alone.finite
     assert not alone.explains_eager
@@ -128,7 +121,7 @@ def test_only_outputs_may_be_infinite(kind: str, tmp_path: Path) -> None:
 
 def test_draws_move_the_finite_elements(tmp_path: Path) -> None:
     start = reference(tmp_path)
-    [moved] = written(tmp_path, moved=masked(logits()) * 1.01)
+    [moved] = output_files(tmp_path, moved=masked(logits()) * 1.01)
     wider = start.widened([moved])
     assert wider.finite
     assert wider.limit("0/output/0") > 10 * start.limit("0/output/0")

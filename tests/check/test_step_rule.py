@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from golow.check.rounding import BF16
 from golow.check.step_rule import judged, summary
-from golow.check.step_values import doubled, evaluated, step_values
+from golow.check.step_values import step_values
 from golow.levels.direct.watched_values import Watch
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import is_view
@@ -24,7 +24,7 @@ from golow.records.comparison import StepsCheck
 from golow.records.workload import Mode
 from support.direct.in_process import graph_inputs
 from support.direct.onednn_in_process import Running, lower
-from support.direct.step_checks import steps_check
+from support.direct.step_checks import level_values, steps_check
 from support.models.deep import Deep
 from support.plants.planted_steps import PLANTS, Plant, under_plant
 
@@ -157,17 +157,12 @@ def rounded_values(
 ) -> dict[str, Tensor]:
     """The values of a level that computes every operation right and rounds its result to bf16, as a
     device's kernels do; with a fault after one of them."""
-    values = {name: doubled(tensor) for name, tensor in inputs.items()}
-    found: dict[str, Tensor] = {}
-    for node in graph.nodes:
-        results = evaluated(node, {name: values[name] for name in node.references()})
-        for value, result in zip(node.outputs, results, strict=True):
-            if value is not None:
-                tensor = result.to(torch.bfloat16).float()
-                if value.name == at:
-                    tensor = torch.from_numpy(plant(tensor.numpy().copy()))
-                found[value.name], values[value.name] = tensor, doubled(tensor)
-    return found
+
+    def stored(name: str, result: Tensor) -> Tensor:
+        tensor = result.to(torch.bfloat16).float()
+        return torch.from_numpy(plant(tensor.numpy().copy())) if name == at else tensor
+
+    return level_values(graph, inputs, stored)
 
 
 @pytest.mark.slow

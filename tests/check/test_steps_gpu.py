@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from golow.check.rounding import FLOAT32
 from golow.check.step_rule import judged
-from golow.check.step_values import doubled, evaluated, step_values
+from golow.check.step_values import step_values
 from golow.check.steps import placed
 from golow.levels.direct.cudnn.level import passes
-from golow.lower.ir.graph import Graph
 from golow.records.comparison import StepError
 from support.direct.in_process import graph_inputs, lower
+from support.direct.step_checks import level_values
 
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU", allow_module_level=True)
@@ -39,17 +39,8 @@ class Mixed(nn.Module):
         return self.head(kept.amax(1)) + torch.ones(5)
 
 
-def level_values(graph: Graph, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The values of a level that rounds each right result to float32."""
-    values = {name: doubled(tensor) for name, tensor in inputs.items()}
-    found: dict[str, Tensor] = {}
-    for node in graph.nodes:
-        results = evaluated(node, {name: values[name] for name in node.references()})
-        for value, result in zip(node.outputs, results, strict=True):
-            if value is not None:
-                found[value.name] = result.float() if result.is_floating_point() else result
-                values[value.name] = doubled(found[value.name])
-    return found
+def in_float32(_: str, result: Tensor) -> Tensor:
+    return result.float() if result.is_floating_point() else result
 
 
 def errors_on(device: str, plant: Callable[[str, Tensor], Tensor]) -> list[StepError]:
@@ -57,7 +48,7 @@ def errors_on(device: str, plant: Callable[[str, Tensor], Tensor]) -> list[StepE
     torch.manual_seed(0)
     network = lower(Mixed(), torch.randint(0, 10, (4, 8)), "train", passes=passes)
     inputs = graph_inputs(network, network.graph)
-    found = level_values(network.graph, inputs)
+    found = level_values(network.graph, inputs, in_float32)
     there = torch.device(device)
     moved = {name: placed(tensor, there) for name, tensor in inputs.items()}
     own = {name: placed(plant(name, tensor), there) for name, tensor in found.items()}

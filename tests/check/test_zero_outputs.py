@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import golow
 from golow.check.rule import Reference, check, recheck
 from golow.levels.torch.rounded_operations import FLOAT32_KERNELS, RoundedKernels
 from golow.records.workload import Mode
+from support.records.output_files import output_files
 
 
 def equal_rows() -> Tensor:
@@ -31,17 +31,9 @@ def test_only_kernels_in_which_numbers_cancel_round(recording: bool) -> None:
     assert 1e-6 < found.abs().max() < 1e-2
 
 
-def written(folder: Path, **tensors: Tensor) -> list[Path]:
-    files = []
-    for name, tensor in tensors.items():
-        files.append(folder / f"{name}.safetensors")
-        save_file({"0/output/0": tensor}, files[-1])
-    return files
-
-
 def test_an_error_of_a_zero_output_is_judged_by_how_far_it_moves(tmp_path: Path) -> None:
     zero, small, large = (torch.full((40,), size, dtype=torch.float64) for size in (0, 3e-6, 1e-3))
-    exact, eager, moved, level, wrong = written(
+    exact, eager, moved, level, wrong = output_files(
         tmp_path, exact=zero, eager=zero, moved=small * 10, level=small, wrong=large
     )
     reference = Reference(exact, eager)
@@ -57,7 +49,7 @@ def test_an_error_of_a_zero_output_is_judged_by_how_far_it_moves(tmp_path: Path)
 
 def test_a_huge_ratio_is_not_spelled_out(tmp_path: Path) -> None:
     one = torch.ones(40, dtype=torch.float64)
-    exact, eager, wrong = written(tmp_path, exact=one, eager=one + 1e-9, wrong=one * 1e9)
+    exact, eager, wrong = output_files(tmp_path, exact=one, eager=one + 1e-9, wrong=one * 1e9)
     reference = Reference(exact, eager)
     assert not reference.cancels
     assert "more than 1,000 times what rounding explains" in check(reference, wrong).reason

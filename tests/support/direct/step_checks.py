@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from torch import Tensor
 from golow.check.hard_step_values import hard_step_values
 from golow.check.rounding import FLOAT32, Rounding
 from golow.check.step_rule import judged, summary
-from golow.check.step_values import step_values
+from golow.check.step_values import doubled, evaluated, step_values
 from golow.levels.direct.watched_values import Watch, replaceable, watch
 from golow.lower.ir.graph import Graph
 from golow.records.comparison import StepsCheck
@@ -40,6 +40,22 @@ def steps_check(
     graph = graph or built.graph
     items = step_values(graph, graph_inputs(network, graph), lambda _, name: found.get(name))
     return summary(judged(item, working, built.values[item.name][0].dtype) for item in items)
+
+
+def level_values(
+    graph: Graph, inputs: Mapping[str, Tensor], stored: Callable[[str, Tensor], Tensor]
+) -> dict[str, Tensor]:
+    """The values of a level that computes every operation right. stored: makes what it keeps of a
+    right result, by the value's name."""
+    values = {name: doubled(tensor) for name, tensor in inputs.items()}
+    found: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        results = evaluated(node, {name: values[name] for name in node.references()})
+        for value, result in zip(node.outputs, results, strict=True):
+            if value is not None:
+                found[value.name] = stored(value.name, result)
+                values[value.name] = doubled(found[value.name])
+    return found
 
 
 class HandedOver:
