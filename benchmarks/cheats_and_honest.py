@@ -26,22 +26,21 @@ import golow
 from page_part import put_into
 from support.plants.cheated_races import BELIEVED_ONCE, race
 
-LEVELS = (
-    "eager:channels_last", "torchscript", "compile", "libtorch", "direct", "direct:called",
-    "onnxruntime", "openvino", "aotinductor",
-)  # fmt: skip
+LEVELS = ("eager:channels_last", "torchscript", "compile", "libtorch", "direct", "direct:called")
+INFER_ONLY = ("onnxruntime", "openvino", "aotinductor")
 NETWORKS = [(name, mode) for mode in ("infer", "train") for name in ("lenet5", "mnist_cnn")]
 UNABLE = ("unsupported", "unavailable")
 
 
 class Ended(msgspec.Struct, frozen=True):
     """A worker after a race. race: its name and number. load: of the machine, of one minute.
-    refused: for what the worker has no time; empty if it has one."""
+    cores: of the machine. refused: for what the worker has no time; empty if it has one."""
 
     race: str
     worker: str
     cheats: bool
     load: float
+    cores: int
     refused: str
 
 
@@ -106,13 +105,14 @@ def run(name: str, seconds: float) -> list[Ended]:
             cheats = set(BELIEVED_ONCE[case[0]].reasons)
         else:
             model, mode = case
+            levels = ["eager", *LEVELS, *(INFER_ONLY if mode == "infer" else ())]
             found = golow.compare(
-                model, batch=4, mode=mode, levels=["eager", *LEVELS], time_limit=seconds, brief=True
+                model, batch=4, mode=mode, levels=levels, time_limit=seconds, brief=True
             )
             cheats = set()
-    load = os.getloadavg()[0]
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
     return [
-        Ended(name, run.level, run.level in cheats, load, reason)
+        Ended(name, run.level, run.level in cheats, load, cores, reason)
         for run in found.comparison.runs
         if run.check.verdict not in UNABLE
         for reason in ["" if run.time is not None else run.check.reason or run.check.verdict]
@@ -120,12 +120,13 @@ def run(name: str, seconds: float) -> list[Ended]:
 
 
 def table(known: Sequence[Ended]) -> Iterator[str]:
-    """A row a worker."""
-    loads = {ended.race: ended.load for ended in known}
-    yield (
-        f"{len(loads)} races on {os.cpu_count()} cores whose load was {min(loads.values()):.0f} to "
-        f"{max(loads.values()):.0f}."
-    )
+    """The machines, then a row a worker."""
+    for cores in sorted({ended.cores for ended in known}):
+        loads = {ended.race: ended.load for ended in known if ended.cores == cores}
+        yield (
+            f"{len(loads)} races on {cores} cores whose load was {min(loads.values()):.0f} to "
+            f"{max(loads.values()):.0f}."
+        )
     yield ""
     yield "| worker | cheats | races | with a time |"
     yield "|---|---|---|---|"

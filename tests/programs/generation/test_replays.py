@@ -16,15 +16,16 @@ LIMIT = ErrorLimit(0.1, FLOAT32)
 class Judge:
     """A reference that wants each token to be the sum of all before it, modulo 10; every unit of
     distance is an error of 0.06. sensitivity: how far a rounding moves the error of tokens after
-    the first."""
+    the first; in draws before the one of this number, not at all."""
 
-    def __init__(self, sensitivity: float = 0.0) -> None:
+    def __init__(self, sensitivity: float = 0.0, first: int = 0) -> None:
         self.asked: list[tuple[int, ...]] = []
-        self._sensitivity, self._moved = sensitivity, 0.0
+        self._sensitivity, self._first, self._moved = sensitivity, first, 0.0
 
     def move(self, moved: Moved | None) -> None:
         """Perturb it."""
-        self._moved = 0.0 if moved is None else self._sensitivity * (-1) ** moved.seed
+        is_moved = moved is not None and moved.seed >= self._first
+        self._moved = self._sensitivity * (-1) ** moved.seed if moved and is_moved else 0.0
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> tuple[tuple[float, ...], ...]:
         """The errors of the tokens behind the prompt."""
@@ -42,8 +43,8 @@ def made(*tokens: Sequence[int]) -> MadeTexts:
     return MadeTexts([[1, 2]] * len(tokens), [], tuple(map(tuple, tokens)))
 
 
-def judged(*texts: MadeTexts, sensitivity: float = 0.0) -> tuple[Replays, Judge]:
-    judge = Judge(sensitivity)
+def judged(*texts: MadeTexts, sensitivity: float = 0.0, first: int = 0) -> tuple[Replays, Judge]:
+    judge = Judge(sensitivity, first)
     replays = Replays(judge, LIMIT)  # type: ignore[arg-type]
     replays.learn(texts)
     return replays, judge
@@ -92,6 +93,14 @@ def test_a_token_at_which_roundings_move_much_is_explained_there_and_nowhere_els
     assert replays.refuted(sensitive, "text") == ""
     assert "token 0" in replays.refuted(wrong, "text")
     assert judge.asked.count((1, 2, 3, 9, 5)) == 4
+
+
+def test_a_token_that_three_draws_do_not_explain_gets_further_ones() -> None:
+    text, wrong = made([3, 9, 5]), made([3, 0, 6])
+    replays, judge = judged(text, wrong, sensitivity=0.05, first=3)
+    assert replays.refuted(text, "text") == ""  # 0.18 of 6 times 0.043
+    assert "token 1" in replays.refuted(wrong, "text")  # 0.36
+    assert judge.asked.count((1, 2, 3, 9, 5)) == judge.asked.count((1, 2, 3, 0, 6)) == 13
 
 
 def test_no_rounding_explains_what_nothing_explains() -> None:

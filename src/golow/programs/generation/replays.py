@@ -8,7 +8,7 @@ from itertools import groupby
 from math import sqrt
 from typing import NamedTuple
 
-from golow.programs.generation.error_limit import TIMES_RMS, ErrorLimit
+from golow.programs.generation.error_limit import DRAWS, FURTHER_DRAWS, TIMES_RMS, ErrorLimit
 from golow.programs.generation.generation_record import Departure
 from golow.worker.text_client import TextWorker
 
@@ -40,7 +40,8 @@ class Replays:
 
     Where a token needs a larger error than the limit, the text is computed with the reference moved
     by roundings as well: on the way into a repetition a model may be far more sensitive than on the
-    drawn tokens with which the limit was measured.
+    drawn tokens with which the limit was measured. If three such draws do not explain a token,
+    its text gets nine more.
     """
 
     def __init__(self, reference: TextWorker, limit: ErrorLimit) -> None:
@@ -52,20 +53,38 @@ class Replays:
         """Compute the errors of these texts with the reference."""
         new = dict.fromkeys(t for m in made for t in m.each() if t not in self._known)
         self._known |= self._replayed(new)
-        refuted = [text for text in new if not max(self._known[text]) <= self._limit.everywhere]
-        if not refuted:
-            return
-        draws = []
-        for moved in self._limit.moves():
+        draws: list[dict[_Text, _Errors]] = []
+        for seeds in (DRAWS, FURTHER_DRAWS):
+            refuted = [text for text in new if not self._is_explained(text)]
+            if not refuted:
+                return
+            draws += self._moved(refuted, seeds)
+            for text in refuted:
+                self._limits[text] = self._limits_of(text, [draw[text] for draw in draws])
+
+    def _is_explained(self, text: _Text) -> bool:
+        both = zip(self._known[text], self._limits_at(text), strict=True)
+        return all(error <= limit for error, limit in both)
+
+    def _limits_at(self, text: _Text) -> _Errors:
+        return self._limits.get(text, (self._limit.everywhere,) * len(text[1]))
+
+    def _moved(self, texts: list[_Text], seeds: Sequence[int]) -> list[dict[_Text, _Errors]]:
+        """The errors by the reference moved by roundings, for each seed."""
+        found = []
+        for moved in self._limit.moves(seeds):
             self._reference.move(moved)
-            draws.append(self._replayed(refuted))
+            found.append(self._replayed(texts))
         self._reference.move(None)
-        for text in refuted:
-            drawn = zip(*(draw[text] for draw in draws), strict=True)
-            self._limits[text] = tuple(
-                max(self._limit.everywhere, TIMES_RMS * _distance(error, others))
-                for error, others in zip(self._known[text], drawn, strict=True)
-            )
+        return found
+
+    def _limits_of(self, text: _Text, draws: Sequence[_Errors]) -> _Errors:
+        """The error that rounding explains at each token of the text."""
+        drawn = zip(*draws, strict=True)
+        return tuple(
+            max(self._limit.everywhere, TIMES_RMS * _distance(error, others))
+            for error, others in zip(self._known[text], drawn, strict=True)
+        )
 
     def errors(self, made: MadeTexts) -> list[tuple[float, ...]]:
         """The error that explains each token, [batch][count]."""
@@ -73,8 +92,7 @@ class Replays:
 
     def limits(self, made: MadeTexts) -> list[tuple[float, ...]]:
         """The error that rounding explains at each token, [batch][count]."""
-        usual = self._limit.everywhere
-        return [self._limits.get(text, (usual,) * len(text[1])) for text in made.each()]
+        return [self._limits_at(text) for text in made.each()]
 
     def refuted(self, made: MadeTexts, what: str, first: int = 0) -> str:
         """Return why these tokens are not those of the model; empty if rounding explains them.
