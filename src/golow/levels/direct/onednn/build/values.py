@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from golow.levels.direct.buffers import UNDECIDED
 from golow.levels.direct.onednn.bindings.constants import DST, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.bindings.primitive import Primitive
@@ -81,6 +82,16 @@ class Values:
             if first.shape == shape and first.descriptor is not None:
                 yield first.descriptor
 
+    def is_constant(self, reference: Ref) -> bool:
+        """True if the value is the same in every iteration of a plan in inference, as far as the
+        steps so far tell."""
+        place = self._memory.buffer(self.tensor(reference)).place
+        return place == UNDECIDED and not self._current.trains
+
+    def is_known(self, name: str) -> bool:
+        """True if a value of that name was kept."""
+        return name in self._made
+
     def dies(self, reference: Ref) -> bool:
         """True if the value's memory is free after the current node."""
         in_arena = self._memory.buffer(self.tensor(reference)).place == "arena"
@@ -100,13 +111,13 @@ class Values:
         operator's, and only operators that know it read it."""
         value = self._current.node.outputs[index]
         if value is not None:
-            self.keep(value.name, tensor._replace(shape=value.shape))
-            if private:
-                self._private.add(value.name)
+            self.keep(value.name, tensor._replace(shape=value.shape), private=private)
 
-    def keep(self, name: str, tensor: Tensor) -> None:
-        """Make this tensor the value of that name."""
+    def keep(self, name: str, tensor: Tensor, *, private: bool = False) -> None:
+        """Make this tensor the value of that name. private: as of `define`."""
         self._made[name] = [tensor]
+        if private:
+            self._private.add(name)
         self._made_at[name] = self._build.steps.written.get(tensor.buffer, -1)
 
     def made_at(self, name: str) -> int:

@@ -3,9 +3,9 @@
 In training it is a product with the weight as it is stored: forward and both gradients read it, and
 it is never reordered. In inference the library has three ways to compute it, and which one is
 faster depends on the shape, by up to 40% (``tuning.py`` measures it): an inner product, whose
-weight is
-in blocks; a 1x1 convolution of an image with a pixel for each row; and a matrix product. A single
-row has a kernel of golow's own, where there is a compiler.
+weight is in blocks; a 1x1 convolution of an image with a pixel for each row; and a matrix product.
+A single row has a kernel of golow's own, where there is a compiler. A flattened image in channels
+last is read as it is: the columns of the weight are put into its order while a plan is loaded.
 """
 
 from __future__ import annotations
@@ -35,14 +35,20 @@ from golow.levels.direct.onednn.build.refusing import without_algorithm
 from golow.levels.direct.onednn.kernels.line import line_product
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.eltwise import post_ops
-from golow.levels.direct.onednn.steps.rows import Rows, as_rows, in_rows
-from golow.levels.direct.onednn.steps.value_views import folded
+from golow.levels.direct.onednn.steps.rows import Rows, as_rows, in_rows, in_rows_of_any_order
+from golow.levels.direct.onednn.steps.value_views import ITEM_BYTES, folded
 from golow.levels.direct.refusing import refuse_integers
+from golow.levels.direct.split_axes import Axis
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
 AS_STORED = -1
 """Instead of a format tag: the weight is read in PyTorch's order."""
+
+
+LARGEST_TURNED = 2**25
+"""Bytes of a weight whose columns are put into another order. Reading a larger one takes so long
+that the copy of a flattened image does not matter, and loading would need as much again."""
 
 
 class Product(NamedTuple):
@@ -80,14 +86,15 @@ def linear(build: Builder, arguments: Linear) -> None:
     columns, inner = build.current.value(arguments.weight).shape
     rows, residual = _alike(build, arguments)
     number = math.prod(output.shape[:-1])
+    weight = _in_order_of(build, arguments.weight, rows.columns)
     product = Product(
-        build, number, inner, columns, arguments.weight, bias is not None,
-        residual is not None, post_ops(arguments.activation),
+        build, number, inner, columns, weight, bias is not None, residual is not None,
+        post_ops(arguments.activation),
     )  # fmt: skip
     shape = number, columns
     result = build.memory.new(output.name, shape, Descriptor.plain(shape))
     if number == 1 and not build.current.trains and _has_kernel(build, arguments.activation):
-        _one_row(build, arguments, rows, residual, result)
+        _one_row(build, arguments, weight, rows, residual, result)
         return
     made = _way(build, product)(product)
     reads = {SRC: rows.tensor._replace(descriptor=made.x), WEIGHTS: made.weight}
@@ -105,10 +112,15 @@ def _has_kernel(build: Builder, activation: Activation | None) -> bool:
 
 
 def _one_row(
-    build: Builder, arguments: Linear, rows: Rows, residual: Rows | None, result: Tensor
+    build: Builder,
+    arguments: Linear,
+    weight: Ref,
+    rows: Rows,
+    residual: Rows | None,
+    result: Tensor,
 ) -> None:
     columns, inner = build.current.value(arguments.weight).shape
-    reads = [rows.tensor, build.values.wanted(arguments.weight, Descriptor.plain((columns, inner)))]
+    reads = [rows.tensor, build.values.wanted(weight, Descriptor.plain((columns, inner)))]
     if arguments.bias is not None:
         reads.append(build.values.wanted(arguments.bias, Descriptor.plain((columns,))))
     if residual is not None:
@@ -122,7 +134,8 @@ def _one_row(
 def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
     """The rows of x and of the residual, in the same order: row-major if they are stored
     differently."""
-    rows = in_rows(build, arguments.x)
+    seen = in_rows_of_any_order if _may_turn(build, arguments.weight) else in_rows
+    rows = seen(build, arguments.x)
     if arguments.residual is None:
         return rows, None
     residual = in_rows(build, arguments.residual)
@@ -131,6 +144,30 @@ def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
     both = (build.values.plain(arguments.x), build.values.plain(arguments.residual))
     first, second = (as_rows(folded(tensor)) for tensor in both)
     return first, second
+
+
+def _may_turn(build: Builder, weight: Ref) -> bool:
+    """True if the columns of the weight may be put into another order while loading."""
+    size = math.prod(build.current.value(weight).shape) * ITEM_BYTES
+    as_stored = build.layout_of(build.current.position) == AS_STORED
+    return build.values.is_constant(weight) and size <= LARGEST_TURNED and not as_stored
+
+
+def _in_order_of(build: Builder, weight: Ref, columns: Axis) -> Ref:
+    """The weight with its columns in the order in which these parts are in memory."""
+    if not columns:
+        return weight
+    name = f"{weight.name}_by_{'_'.join(f'{part.size}x{part.step}' for part in columns)}"
+    if not build.values.is_known(name):
+        given = build.values.plain(weight)
+        rows, inner = given.shape
+        sizes = rows, *(part.size for part in columns)
+        target = Descriptor.strided(sizes, (inner, *(part.step for part in columns)))
+        split = given._replace(shape=sizes, descriptor=Descriptor.plain(sizes))
+        made = build.values.reordered(split, target)
+        turned = made._replace(shape=given.shape, descriptor=Descriptor.plain(given.shape))
+        build.values.keep(name, turned, private=True)
+    return Ref(name=name)
 
 
 def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
