@@ -4,7 +4,9 @@
 
 Microseconds a call: of the plan's CUDA graph alone, of `f(x)` with the same input, with other
 inputs each time, and with the caller's own memory for the output; and what parts of a call take the
-host. The median of seven runs of 3,000 calls.
+host. The median of seven runs of 3,000 calls. The last two columns are calls that find the GPU
+idle, between two CUDA events: of the graph alone, and of `f(x)` with other inputs each time; the
+median of 300.
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from torch import Tensor, nn
 
 import golow
 
-CALLS, RUNS = 3000, 7
+CALLS, RUNS, FROM_IDLE = 3000, 7, 300
 
 
 def main() -> int:
     if not torch.cuda.is_available():
         print("torch sees no GPU", file=sys.stderr)
         return 2
-    print("| network | graph alone | f(x) | other inputs | out=y | host: checks | outputs |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| network | graph alone | f(x) | other inputs | out=y | host: checks | outputs "
+        "| idle: graph alone | other inputs |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     x = torch.randn(8, 1, 28, 28, device="cuda")
     for name, module in (("mlp", mlp()), ("lenet5", lenet5())):
         print(row(name, module.eval().cuda(), x))
@@ -68,6 +73,8 @@ def row(name: str, module: nn.Module, x: Tensor) -> str:
             microseconds(lambda: f(x, out=y)),
             microseconds(lambda: f.inputs.exact((x,))),
             microseconds(lambda: f.outputs.new(size)),
+            from_idle(lambda: run._graph.launch(places, stream)),
+            from_idle(lambda: f(next(others))),
         )
     return f"| {name} | {' | '.join(f'{figure:.1f}' for figure in figures)} |"
 
@@ -82,6 +89,20 @@ def microseconds(call: Callable[[], object]) -> float:
             call()
         torch.cuda.synchronize()
         found.append((time.perf_counter() - start) / CALLS * 1e6)
+    return median(found)
+
+
+def from_idle(call: Callable[[], object]) -> float:
+    """Between events around a call that finds the GPU idle, as an iteration of a race does."""
+    found = []
+    for _ in range(FROM_IDLE):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(begin.elapsed_time(end) * 1e3)
     return median(found)
 
 
