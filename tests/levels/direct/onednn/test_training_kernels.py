@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.kernels import group_statistics, step_numbers
-from golow.levels.direct.onednn.kernels.copies import STRIP, rows_summed
+from golow.levels.direct.onednn.kernels.copies import BLOCK, STRIP, rows_summed
 from golow.levels.direct.onednn.kernels.elements import of_each
 from golow.levels.direct.onednn.kernels.likelihood import likelihood, likelihood_gradient
 from golow.levels.direct.onednn.level import probe
@@ -107,15 +107,21 @@ def test_a_counter_is_whole_beyond_float32() -> None:
 
 
 @pytest.mark.parametrize("index", [np.int64, np.int32])
-@pytest.mark.parametrize(("outer", "count", "width"), [(1, 3, 1), (2, 1, 7), (3, 70, STRIP + 3)])
+@pytest.mark.parametrize(
+    ("outer", "rows", "count", "width"),
+    [(1, 9, 3, 1), (2, 9, 1, 7), (3, 9, 70, STRIP + 3), (2, BLOCK // STRIP * 2 + 1, 40, STRIP + 1)],
+)
 @pytest.mark.parametrize("skipped", [-1, 4])
 def test_rows_are_added_where_they_were_taken(
-    index: type[np.integer], outer: int, count: int, width: int, skipped: int
+    index: type[np.integer], outer: int, rows: int, count: int, width: int, skipped: int
 ) -> None:
+    """Of a small result in strips of columns, and of a large one in blocks of rows."""
     x = drawn(outer, count, width)
-    indices = np.random.default_rng(0).integers(0, 9, count).astype(index)
-    found, wanted = np.full((outer, 9, width), np.nan, np.float32), np.zeros((outer, 9, width))
-    run(rows_summed("float32", indices.dtype.name, outer, 9, count, width, skipped), x, indices,
+    indices = np.random.default_rng(0).integers(0, rows, count).astype(index)
+    indices[0] = indices[-1] = rows - 1
+    shape = outer, rows, width
+    found, wanted = np.full(shape, np.nan, np.float32), np.zeros(shape)
+    run(rows_summed("float32", indices.dtype.name, outer, rows, count, width, skipped), x, indices,
         found)  # fmt: skip
     np.add.at(wanted, (slice(None), indices), x)
     wanted[:, skipped] *= skipped < 0

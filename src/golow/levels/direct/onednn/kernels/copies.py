@@ -20,21 +20,29 @@ ROWS = """static void body(void* const* pointers, const long* n, long begin, lon
     for (long k = 0; k < width; k++) to[k] = from[k];
   }}
 }}"""
-STRIP = 64  # columns of the result that a part of the kernel sums
+STRIP = 64  # columns of a small result that a part of the kernel sums
+BLOCK, BLOCKS = 65_536, 64  # elements, at least, and number of blocks of rows of a large result
 SUMS = """static void body(void* const* pointers, const long* n, long begin, long end) {{
-  const long count = n[2], rows = n[3], width = n[4], strips = n[5], skipped = n[6];
+  const long count = n[2], rows = n[3], width = n[4], skipped = n[5];
+  const long columns = n[6], strips = n[7], height = n[8], blocks = n[9];
   const {index}* const indices = static_cast<{index}*>(pointers[1]);
   for (long part = begin; part < end; part++) {{
-    const long outer = part / strips, first = part % strips * {strip}, left = width - first;
-    const long size = left < {strip} ? left : {strip};
+    const long outer = part / (blocks * strips), top = part / strips % blocks * height;
+    const long bottom = top + height < rows ? top + height : rows;
+    const long first = part % strips * columns, left = width - first;
+    const long size = left < columns ? left : columns;
     const {kind}* const from = static_cast<{kind}*>(pointers[0]) + outer * count * width + first;
     {kind}* const to = static_cast<{kind}*>(pointers[2]) + outer * rows * width + first;
-    for (long row = 0; row < rows; row++)
-      for (long k = 0; k < size; k++) to[row * width + k] = 0;
+    if (size == width) {{
+      __builtin_memset(to + top * width, 0, (bottom - top) * width * sizeof({kind}));
+    }} else {{
+      for (long row = top; row < bottom; row++)
+        for (long k = 0; k < size; k++) to[row * width + k] = 0;
+    }}
     for (long i = 0; i < count; i++) {{
       const long wanted = indices[i], last = rows - 1;
       const long row = wanted < 0 ? 0 : wanted > last ? last : wanted;
-      if (row == skipped) continue;
+      if (row == skipped || row < top || row >= bottom) continue;
       for (long k = 0; k < size; k++) to[row * width + k] += from[i * width + k];
     }}
   }}
@@ -84,11 +92,16 @@ def rows_summed(
     dtype: str, index_dtype: str, outer: int, rows: int, count: int, width: int, skipped: int
 ) -> Kernel:
     """Pointers: x [outer, count, width], indices [count] -> y [outer, rows, width]: the gradient of
-    `rows_taken`, but for zeros in the row ``skipped``."""
-    code = SUMS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype], strip=STRIP)
-    strips = -(-width // STRIP)
-    numbers = parts(outer * strips, outer * (rows + count) * width)
-    return Kernel(code, (*numbers, count, rows, width, strips, skipped))
+    `rows_taken`, but for zeros in the row ``skipped``. A part has some columns of a small result,
+    and some rows of a large one, most of which is only set to zero."""
+    code = SUMS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
+    blocks = max(1, min(BLOCKS, rows, rows * width // BLOCK))
+    height = -(-rows // blocks)
+    blocks = -(-rows // height)
+    columns = width if blocks > 1 else STRIP
+    strips = -(-width // columns)
+    numbers = parts(outer * blocks * strips, outer * (rows + count) * width)
+    return Kernel(code, (*numbers, count, rows, width, skipped, columns, strips, height, blocks))
 
 
 def places_taken(
