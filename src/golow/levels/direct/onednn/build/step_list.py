@@ -59,9 +59,15 @@ class StepList:
         """Add a function of row-major NumPy arrays as a step; it gets ``reads``, ``writes``."""
         self._add(ArrayCall(function, (*reads, *writes)), reads, writes, "numpy")
 
-    def kernel(self, kernel: Kernel, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
+    def kernel(
+        self,
+        kernel: Kernel,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        operation: str = "",
+    ) -> None:
         """Add a generated kernel as a step; its pointers are ``reads``, ``writes``."""
-        self._add(KernelCall(kernel, (*reads, *writes)), reads, writes, "generated")
+        self._add(KernelCall(kernel, (*reads, *writes)), reads, writes, "generated", operation)
 
     def _add(
         self,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.levels.direct.buffers import UNDECIDED
-from golow.levels.direct.onednn.bindings.constants import DST, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor
-from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.reorders import reorder
 from golow.lower.ir.graph import Ref
 
 if TYPE_CHECKING:
@@ -141,19 +140,15 @@ class Values:
         """Return a copy in another layout."""
         name = self._memory.buffer(tensor).name
         copy = self._memory.new(name, tensor.shape, layout, tensor.dtype)
-        self._reorder(tensor, copy)
+        reorder(self._build, tensor, copy)
         return copy
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Copy into a tensor of the same shape; the layouts may differ."""
         if source.descriptor is not None:
-            self._reorder(source, target)
+            reorder(self._build, source, target)
             return
         self._build.steps.array_call(copy_array, [source], [target])
-
-    def _reorder(self, source: Tensor, target: Tensor) -> None:
-        primitive = Primitive(self._build.engine, "reorder", source.layout, target.layout)
-        self._build.steps.call(primitive, {SRC: source}, {DST: target}, "reorder")
 
 
 def copy_array(read: np.ndarray, written: np.ndarray) -> None:

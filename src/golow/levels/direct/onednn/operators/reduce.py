@@ -18,7 +18,8 @@ from golow.levels.direct.onednn.kernels import columns as columns_kernels
 from golow.levels.direct.onednn.kernels import rows as rows_kernels
 from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.onednn.steps.strided_views import dense, row_major
+from golow.levels.direct.onednn.steps.strided_views import dense, fits, row_major
+from golow.levels.direct.onednn.steps.value_views import ITEM_BYTES
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.reduce import Reduce
 from golow.lower.plan.memory_traffic import SCRATCH
@@ -142,22 +143,38 @@ def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None
 
 
 def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
-    """The value in the order of its axes in memory; None if it is in blocks or has gaps."""
+    """The value in the order of its axes in memory, of which one in blocks is two, or row-major if
+    its last block is not full; None if it has gaps, or if such an axis is not one in the result."""
     x, axes = build.values.tensor(arguments.x), arguments.axes
-    strides = row_major(x.shape)
-    if x.descriptor is not None:
-        if x.descriptor.blocks or x.descriptor != dense(x.shape, x.descriptor.strides):
-            return None
-        strides = x.descriptor.strides
+    several = math.prod(x.shape[axis] for axis in axes) > 1
+    if x.descriptor is not None and x.descriptor.blocks and not fits(x.descriptor) and several:
+        x = build.values.plain(arguments.x)
+    if not _is_dense(x):
+        return None
+    strides = row_major(x.shape) if x.descriptor is None else x.descriptor.strides
+    blocks = dict(() if x.descriptor is None else x.descriptor.blocks)
     order = sorted(range(len(x.shape)), key=lambda axis: (-strides[axis], axis))
-    parts = _parts([x.shape[axis] for axis in order], [axis in axes for axis in order])
+    stored = [(axis, x.shape[axis] // blocks.get(axis, 1)) for axis in order] + [*blocks.items()]
+    parts = _parts([size for _, size in stored], [axis in axes for axis, _ in stored])
     kept, step = dict.fromkeys(axes, 1), 1
-    for axis in reversed(order):
-        if axis not in axes:
-            kept[axis] = step
-            step *= x.shape[axis]
+    for axis, size in reversed(stored):
+        if axis in axes:
+            continue
+        if axis in kept and step != kept[axis] * blocks[axis]:
+            return None
+        kept.setdefault(axis, step)
+        step *= size
     wanted = [axis for axis in range(len(x.shape)) if arguments.keep or axis not in axes]
     return Reduction(x, parts, tuple(kept[axis] for axis in wanted)) if parts else None
+
+
+def _is_dense(x: Tensor) -> bool:
+    """True if no memory lies between the elements."""
+    if x.descriptor is None:
+        return True
+    if x.descriptor.blocks:
+        return fits(x.descriptor) and x.descriptor.bytes == math.prod(x.shape) * ITEM_BYTES
+    return x.descriptor == dense(x.shape, x.descriptor.strides)
 
 
 def _parts(sizes: list[int], reduced: list[bool]) -> tuple[Part, ...]:

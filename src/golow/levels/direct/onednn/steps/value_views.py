@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from golow.levels.direct import split_axes
-from golow.levels.direct.onednn.bindings.constants import DST, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor
-from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.reorders import reorder
 from golow.levels.direct.onednn.steps.strided_views import dense
 from golow.levels.direct.split_axes import Part
 from golow.lower.ir.rewriting import result
@@ -105,10 +104,8 @@ class Views:
             layout, target = _of_parts(view), _of_parts(_in_order(view, order))
             made = Descriptor.ordered(shape, order)
         copy = build.memory.new(name, shape, target)
-        primitive = Primitive(build.engine, "reorder", layout, target)
         source = view.tensor._replace(descriptor=layout)
-        operation = "slice" if target is made else "reorder"
-        build.steps.call(primitive, {SRC: source}, {DST: copy}, operation)
+        reorder(build, source, copy, "slice" if target is made else "reorder")
         build.values.keep(name, copy._replace(descriptor=made))
 
 

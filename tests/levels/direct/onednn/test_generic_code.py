@@ -1,0 +1,90 @@
+"""Where oneDNN has only its generic code, which takes one element at a time, `onednn` has kernels
+of its own: ranges of blocks, rolled images, and sums over images in blocks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golow.levels.direct.onednn.level import probe
+
+if not probe().available:
+    pytest.skip("oneDNN is not installed", allow_module_level=True)
+
+from golow.levels.direct.onednn.bindings.library import channel_block
+from golow.records.workload import Mode
+from support.direct.in_process import assert_right
+from support.direct.onednn_in_process import LAYOUTS, Running, compute, lower
+
+BLOCK = channel_block().size
+
+
+class Joined(nn.Module):
+    """Results that are joined, and two halves that go their own ways: backward, each gradient is a
+    range of channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 2 * BLOCK, 3), nn.Conv2d(2 * BLOCK, 2 * BLOCK, 1)
+        self.last = nn.Linear(3 * BLOCK, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        one, other = torch.cat([x, self.second(x).relu()], 1).split([BLOCK, 3 * BLOCK], 1)
+        return self.last(other.mean((2, 3))) + one.mean((1, 2, 3))[:, None]
+
+
+class Gated(nn.Module):
+    """Channels that are weighted by what their means say: backward, the gradient of a weight is a
+    sum over an image. The sum over all images is the gradient of a shift."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate = nn.Conv2d(3, 2 * BLOCK, 3), nn.Conv2d(2 * BLOCK, 2 * BLOCK, 1)
+        self.shift = nn.Parameter(torch.zeros(1, 2 * BLOCK, 1, 1))
+        self.last = nn.Conv2d(2 * BLOCK, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x) + self.shift
+        return self.last(x * self.gate(x.mean((2, 3), keepdim=True)).sigmoid()).sum((2, 3))
+
+
+class Rolled(nn.Module):
+    """An image of tokens whose rows and columns are shifted, as in Swin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(24, 24), nn.Linear(24, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).roll((-3, -3), (1, 2))
+        return self.last(x.roll((2, 1), (1, 2)).mean((1, 2)))
+
+
+SUBJECTS = {
+    "joined": (Joined, (2, 3, 10, 10)),
+    "gated": (Gated, (2, 3, 10, 10)),
+    "rolled": (Rolled, (2, 8, 8, 24)),
+}
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_no_step_runs_generic_code(name: str, layout: str, mode: Mode) -> None:
+    torch.manual_seed(0)
+    make, shape = SUBJECTS[name]
+    network = lower(make(), torch.randn(shape), mode)
+
+    def tag(_: int) -> int:
+        return LAYOUTS[layout]
+
+    generic = [
+        (step.operation, step.implementation, [read.layout for read in step.reads])
+        for step in Running(network, tag).built.plan.steps
+        if step.operation in ("reorder", "slice", "reduce")
+        and step.implementation.startswith(("simple", "ref"))
+    ]
+    assert generic == []
+    assert_right(network, compute(network, tag))
