@@ -224,7 +224,7 @@ def compare(
     and for each rank its share. ranks: number of processes that train together, each on its own
     batch, and on its own GPU. pretrained, download, phase: as `--pretrained`, `--download` and
     `--phase` of the command, for ``hf:`` and ``timm:``. device: ``cpu`` or ``cuda``. precision: of
-    every level; ``int8``, ``int8-weights``, ``int4-weights`` and
+    every level; ``int8``, ``fp8``, ``int8-weights``, ``int4-weights`` and
     ``fp8-weights`` quantise the network first, as
     `quantize` does, with samples of the data set ``calibrate``; the levels are then compared with
     the quantised network. cold: empty the GPU's L2 before each timed iteration. locate: if a level

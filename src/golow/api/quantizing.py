@@ -12,7 +12,7 @@ from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.records.errors import GolowError
-from golow.records.quantization import QuantizationRule
+from golow.records.quantization import OF_ACTIVATIONS, QuantizationRule
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.workload.request import Request, WorkloadOptions
@@ -107,8 +107,8 @@ def quantize(
 
     calibrate: one of golow's data sets, or ``inputs`` for the workload's own inputs, which have no
     classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``,
-    ``int8-weights``, ``int4-weights`` or ``fp8-weights``. group: number of inputs that share a
-    scale with ``int4-weights``: 32, 64 or 128. keep: layers to keep in float32, or modules to keep
+    ``fp8``, ``int8-weights``, ``int4-weights`` or ``fp8-weights``. group: number of inputs that
+    share a scale with ``int4-weights``: 32, 64 or 128. keep: layers to keep in float32, or modules to keep
     with all their layers. rank_layers: also measure how much closer each layer, kept in float32,
     brings the network to the original, and propose layers to keep. clipping_percentile: percentage
     of an activation's values that its range must cover; 100 is min-max. samples: number of
@@ -172,8 +172,8 @@ def quantized_module(
 ) -> tuple[nn.Module, Precision]:
     """Return the module and the arithmetic of its levels: a quantised copy, in float32, if the
     precision is a quantisation rule. inputs: an example, which determines the ranges of
-    activations. Raises `GolowError` if there is nothing to quantise, and for ``int8`` without an
-    example."""
+    activations. Raises `GolowError` if there is nothing to quantise, and for a rule that rounds
+    activations without an example."""
     from torch import nn
 
     from golow.workload.quantization.foreign.adopted import adopted
@@ -186,8 +186,8 @@ def quantized_module(
     from golow.workload.quantization.quantize import quantized
 
     rule = cast("QuantizationRule", precision)
-    if rule == "int8" and inputs is None:
-        raise GolowError("precision int8 needs example inputs", "use int8-weights.")
+    if rule in OF_ACTIVATIONS and inputs is None:
+        raise GolowError(f"precision {rule} needs example inputs", f"use {rule}-weights.")
     example = [] if inputs is None else listed_example(module, inputs)
     if isinstance(example, Mapping):
         raise GolowError(

@@ -10,8 +10,8 @@ from golow.records.workload import Workload
 
 
 def rounds_activations(workload: Workload) -> bool:
-    """True for a network with layers whose activations are rounded to whole numbers."""
-    return any(layer.rule == "int8" for layer in workload.source.quantized)
+    """True for a network with layers whose activations are rounded."""
+    return any(layer.rounds_activations for layer in workload.source.quantized)
 
 
 def with_limits_of_flips(check: Check, flipped: Reference) -> tuple[Check, str]:

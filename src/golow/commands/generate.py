@@ -25,6 +25,7 @@ from golow.commands.options import (
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import WeightsFlags
 from golow.records.errors import GolowError
+from golow.records.quantization import OF_ACTIVATIONS
 from golow.report.console import PlainConsole, wide_console
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ class TextPrecisionName(StrEnum):
 
 
 def _precision(value: str) -> TextPrecisionName:
-    """Raises `GolowError` for int8, whose ranges of activations need samples."""
-    if value == "int8":
+    """Raises `GolowError` for rules whose ranges of activations need samples."""
+    if value in OF_ACTIVATIONS:
         raise GolowError(
-            "--precision int8 needs samples of text to find the ranges of activations",
-            "golow quantize MODEL --rule int8 --calibrate text --out FILE.safetensors, then "
-            "--weights FILE.safetensors here; or --precision int8-weights.",
+            f"--precision {value} needs samples of text to find the ranges of activations",
+            f"golow quantize MODEL --rule {value} --calibrate text --out FILE.safetensors, then "
+            f"--weights FILE.safetensors here; or --precision {value}-weights.",
         )
     if value not in tuple(TextPrecisionName):
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(TextPrecisionName)}.")

@@ -43,6 +43,7 @@ class ComparedPrecisionName(StrEnum):
     bf16 = PrecisionName.bf16.value
     fp16 = PrecisionName.fp16.value
     int8 = "int8"
+    fp8 = "fp8"
     int8_weights = "int8-weights"
     int4_weights = "int4-weights"
     fp8_weights = "fp8-weights"
@@ -125,8 +126,8 @@ ComparedPrecision = Annotated[
         "--precision",
         help="Arithmetic that every level uses. default is PyTorch's: float32, with TF32 in "
         "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
-        "int8-weights, int4-weights and fp8-weights quantise the network first; every level then "
-        "runs the quantised network.",
+        "fp8, int8-weights, int4-weights and fp8-weights quantise the network first; every level "
+        "then runs the quantised network.",
     ),
 ]
 Calibrate = Annotated[

@@ -43,6 +43,7 @@ class RuleName(StrEnum):
     """A rule of quantisation."""
 
     int8 = "int8"
+    fp8 = "fp8"
     int8_weights = "int8-weights"
     int4_weights = "int4-weights"
     fp8_weights = "fp8-weights"
@@ -64,7 +65,7 @@ def quantize(
         RuleName,
         typer.Option(
             "--rule",
-            help="int8: weights and activations; int8-weights, int4-weights and fp8-weights: "
+            help="int8 and fp8: weights and activations; int8-weights, int4-weights and fp8-weights: "
             "weights only.",
         ),
     ] = RuleName.int8,

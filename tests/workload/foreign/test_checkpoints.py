@@ -224,12 +224,30 @@ def test_fp8_weights_are_exact(shape: tuple[int, ...], name: str, tmp_path: Path
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["input_scale", "activation_scale"])
+@pytest.mark.parametrize("shape", [(), (OUTPUTS,), (OUTPUTS, 1)])
+def test_activations_in_fp8_are_rounded(shape: tuple[int, ...], name: str, tmp_path: Path) -> None:
+    """Against PyTorch's own conversion; some are clipped."""
+    scales = torch.rand(shape, generator=torch.Generator().manual_seed(1)) + 0.01
+    unit = torch.tensor(0.037)
+    layer = in_fp8(scales) | {name: unit}
+    first = read(written(tmp_path, layer)).get_submodule("0")
+    assert isinstance(first, Quantized) and first.bias is not None
+    x = torch.randn(3, INPUTS, generator=torch.Generator().manual_seed(2)) * 10
+    numbers = (x * (1 / unit)).clamp(-448, 448).to(torch.float8_e4m3fn)
+    wanted = numbers.double() @ layer["weight"].double().T * (scales.flatten() * unit).double()
+    with torch.no_grad():
+        found = first.double()(x.double()) - first.bias
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"weight": torch.ones(OUTPUTS, INPUTS).to(torch.float8_e5m2)}, "e5m2, and golow"),
         ({"weight_scale": None}, "fp8 and have no weight_scale"),
-        ({"input_scale": torch.ones(())}, "activations are rounded to fp8 as well"),
+        ({"input_scale": torch.ones(2)}, "with a scale for each block"),
+        ({"input_scale": torch.zeros(())}, "the scale of its activations is 0.0"),
         ({"weight_scale": torch.ones(3, 3)}, "3x3 scales do not fit 16x64 weights"),
         ({"weight": torch.full((OUTPUTS, INPUTS), torch.nan).to(torch.float8_e4m3fn)}, "finite"),
     ],

@@ -1,5 +1,5 @@
 """Activations of a quantised network that rounding may decide about: those nearly half way between
-two whole numbers, of which they may become either.
+two whole numbers, or two numbers of e4m3, of which they may become either.
 
 A level whose float32 is as good as eager's may round such an activation to the other side. That
 moves the outputs by far more than a rounding of float32, so neither eager's error nor its size
@@ -51,15 +51,18 @@ def flipped(layer: Rounding, x: Tensor, *, each: bool) -> Tensor:
         return x
     lowest, highest = layer.rule.lowest, layer.rule.highest
     scaled = x * layer.input_scale
-    below = torch.floor(scaled)
-    distance = (scaled - below - 0.5).abs()
+    unit = layer.unit(scaled)
+    in_units = scaled / unit
+    below = torch.floor(in_units)
+    distance = (in_units - below - 0.5).abs()
     # Where both neighbours are clipped to the same number there is nothing to flip.
-    distance = distance.masked_fill((below < lowest) | (below >= highest), torch.inf)
-    turned = distance <= NEAR * scaled.square().mean().sqrt()
+    clipped = (below * unit < lowest) | (below * unit >= highest)
+    distance = distance.masked_fill(clipped, torch.inf)
+    turned = distance * unit <= NEAR * scaled.square().mean().sqrt()
     if each:
         by_sample = distance.reshape(len(x), -1)
         least = by_sample.amin(1, keepdim=True).expand_as(by_sample).reshape(x.shape)
         turned |= (distance == least) & distance.isfinite()
-    rounded = torch.round(scaled)
+    rounded = torch.round(in_units)
     other = torch.where(rounded == below, below + 1, below)
-    return torch.clamp(torch.where(turned, other, rounded), lowest, highest)
+    return torch.clamp(torch.where(turned, other, rounded) * unit, lowest, highest)

@@ -26,7 +26,12 @@ from golow.programs.quantization.samples import INPUTS, Samples, of_data, of_inp
 from golow.programs.quantization.sensitivity import ranking
 from golow.programs.quantization.statements import AccuracyMeter, MovementMeter, is_scores
 from golow.records.errors import GolowError, Unsupported
-from golow.records.quantization import Calibration, QuantizationRule, QuantizedNetwork
+from golow.records.quantization import (
+    OF_ACTIVATIONS,
+    Calibration,
+    QuantizationRule,
+    QuantizedNetwork,
+)
 from golow.storage.cache import open_cache
 from golow.storage.files import CACHE_HINT, writing
 from golow.storage.names import LONGEST_PART, file_name
@@ -195,7 +200,7 @@ def _prepared(
 
 
 def _calibration(settings: QuantizationSettings, samples: Samples) -> Calibration | None:
-    if settings.rule == "int8-weights":
+    if settings.rule not in OF_ACTIVATIONS:
         return None
     return Calibration(
         method="min-max" if settings.share == 1 else "percentile",

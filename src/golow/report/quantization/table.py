@@ -19,7 +19,7 @@ from golow.programs.quantization.quantization_record import (
     Share,
     TaskAccuracy,
 )
-from golow.records.quantization import QuantizedNetwork
+from golow.records.quantization import OF_ACTIVATIONS, QuantizationRule, QuantizedNetwork
 from golow.report.comparison.table import workload_text
 from golow.report.console import wide_console
 from golow.report.units import bytes_text
@@ -33,6 +33,10 @@ PROGRAM, NETWORK, TASK = (
     "3. How much accuracy does it lose?",
 )
 LAYERS = "Which layers lose most?"
+NUMBERS: dict[QuantizationRule, str] = {
+    "int8": "8-bit", "fp8": "8-bit floating-point (e4m3)",
+    "int8-weights": "8-bit", "int4-weights": "4-bit", "fp8-weights": "8-bit floating-point (e4m3)",
+}  # fmt: skip
 RANDOM = (
     "the weights are random, so these figures do not apply to a trained network; pass its "
     "weights with --weights"
@@ -76,15 +80,15 @@ def network_text(network: QuantizedNetwork) -> str:
     """The number of layers, and where the scales of activations are from."""
     layers = f"{len(network.layers)} layer{'s' if len(network.layers) != 1 else ''}"
     groups = sorted({layer.group for layer in network.layers if layer.group})
-    text = f"{layers} with int8 weights, a scale for each output"
-    if groups:
-        text = f"{layers} with int4 weights, a scale for each {groups[0]} inputs of an output"
+    kind = NUMBERS[network.rule]
+    each = f"{groups[0]} inputs of an output" if groups else "output"
+    text = f"{layers} with {kind} weights, a scale for each {each}"
     found = network.calibration
-    if found is None:
+    if found is None or network.rule not in OF_ACTIVATIONS:
         return f"{text}; activations are not quantised"
     how = found.method if found.share == 1 else f"{found.method} {found.share:.4%}"
     return (
-        f"{text}; 8-bit activations, a scale for each tensor: {how} of {found.samples:,} samples "
+        f"{text}; {kind} activations, a scale for each tensor: {how} of {found.samples:,} samples "
         f"({found.data})"
     )
 

@@ -11,7 +11,12 @@ import torch
 from torch import nn
 
 from golow.records.errors import GolowError
-from golow.records.quantization import KeptLayer, QuantizationRule, QuantizedLayer
+from golow.records.quantization import (
+    OF_ACTIVATIONS,
+    KeptLayer,
+    QuantizationRule,
+    QuantizedLayer,
+)
 from golow.workload.quantization.calibration import Range, Samples, calibrated
 from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.quantization.replacing import (
@@ -57,7 +62,7 @@ def quantized(
     reasons = dict(_layers(module, rule, group))
     reasons |= dict.fromkeys(_within(reasons, keep), CHOSEN)
     fitting = [path for path, reason in reasons.items() if not reason]
-    if rule == "int8":
+    if rule in OF_ACTIVATIONS:
         ranges = calibrated(module, fitting, samples, share)
         reasons |= {path: NOT_REACHED for path in fitting if path not in ranges}
     else:

@@ -17,7 +17,7 @@ LARGEST_WEIGHT = 127
 
 
 class Rounding(nn.Module):
-    """A layer that rounds activations to whole numbers.
+    """A layer that rounds activations, to whole numbers unless it says otherwise.
 
     input_scale: a number, by which activations are multiplied before they are rounded; None if they
     stay as they are.
@@ -36,6 +36,10 @@ class Rounding(nn.Module):
         rounded = torch.round(x * self.input_scale)
         return torch.clamp(rounded, self.rule.lowest, self.rule.highest)
 
+    def unit(self, scaled: Tensor) -> Tensor:
+        """The distance of neighbouring numbers, to one of which each of these is rounded."""
+        return torch.ones_like(scaled)
+
 
 class Quantized(Rounding):
     """A layer with weights in whole numbers.
@@ -53,9 +57,8 @@ class Quantized(Rounding):
         weight = original.weight
         self.register_buffer("weight", torch.zeros_like(weight, dtype=torch.int8))
         self.register_buffer("output_scale", torch.ones_like(weight.detach().flatten(1)[:, 0]))
-        activations = rule.rule == "int8"
         one = torch.ones((), dtype=weight.dtype, device=weight.device)
-        self.register_buffer("input_scale", one if activations else None)
+        self.register_buffer("input_scale", one if rule.rounds_activations else None)
         self.bias = original.bias  # type: ignore[assignment]  # PyTorch says Tensor
 
     @property

@@ -10,7 +10,7 @@ from torch import nn
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizedLayer
 from golow.records.workload import ModelSource
-from golow.workload.quantization.fp8_weights import Fp8Linear
+from golow.workload.quantization.fp8_linear import Fp8Linear
 from golow.workload.quantization.int4_weights import Int4Linear
 from golow.workload.quantization.quantized_layers import (
     Quantized,
@@ -18,7 +18,7 @@ from golow.workload.quantization.quantized_layers import (
     QuantizedLinear,
 )
 
-LINEAR = {"int4-weights": Int4Linear, "fp8-weights": Fp8Linear}
+LINEAR = {"int4-weights": Int4Linear, "fp8": Fp8Linear, "fp8-weights": Fp8Linear}
 """Forms of the rules that quantise linear layers alone."""
 
 

@@ -2,7 +2,9 @@
 
 weight: float8_e4m3fn [outputs, inputs]. Both weight_scale and weight_scale_inv name the factor by
 which numbers are multiplied: one number, [outputs], [outputs, 1], or a number for each block, such
-as 128 outputs by 128 inputs; the last block may have fewer outputs.
+as 128 outputs by 128 inputs; the last block may have fewer outputs. input_scale and
+activation_scale name one number, if activations are e4m3 as well: they are multiplied by its
+reciprocal and rounded.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from golow.records.quantization import QuantizedLayer
 from golow.workload.quantization.foreign.foreign_layer import ForeignLayer, refused
-from golow.workload.quantization.fp8_weights import E4M3
+from golow.workload.quantization.fp8_linear import E4M3
 
 SCALES = ("weight_scale", "weight_scale_inv")
 OF_ACTIVATIONS = ("input_scale", "activation_scale")
@@ -22,29 +24,28 @@ OF_ACTIVATIONS = ("input_scale", "activation_scale")
 
 def fp8_layer(path: str, given: Mapping[str, Tensor], block: Sequence[int]) -> ForeignLayer:
     """Return the layer. block: outputs and inputs that share a scale, if scales are per block.
-    Raises `GolowError` for another 8-bit type, for weights that are not finite, for activations
-    that are rounded as well, and for blocks that do not fit."""
+    Raises `GolowError` for another 8-bit type, for weights or scales that are not finite, for
+    several scales of activations, and for blocks that do not fit."""
     weight = given["weight"]
     if weight.dtype != E4M3:
         raise refused(path, f"its weights are {str(weight.dtype)[6:]}, and golow reads only e4m3fn")
-    if any(name in given for name in OF_ACTIVATIONS):
-        raise refused(
-            path, "its activations are rounded to fp8 as well, for which golow has no rule"
-        )
-    scale = next((given[name].float() for name in SCALES if name in given), None)
+    scale = _first(given, SCALES)
     if scale is None:
         raise refused(path, "its weights are fp8 and have no weight_scale")
     if weight.dim() != 2:
         raise refused(
             path, f"its weight has {weight.dim()} axes, and golow reads fp8 only in linear layers"
         )
-    return e4m3_layer(path, weight, _of_blocks(path, scale, block, weight.shape))
+    scales = _of_blocks(path, scale, block, weight.shape)
+    activations = _first(given, OF_ACTIVATIONS)
+    if activations is None:
+        return e4m3_layer(path, weight, scales)
+    return _with_activations(path, weight, scales, activations)
 
 
 def e4m3_layer(path: str, weight: Tensor, scale: Tensor) -> ForeignLayer:
     """Return the layer of a weight [outputs, inputs] and scales of groups, [outputs, groups]."""
-    if not bool(torch.isfinite(weight.float()).all()):
-        raise refused(path, "its weights are not finite")
+    _require_finite(path, weight)
     (outputs, inputs), groups = weight.shape, scale.shape[1]
     group = 0 if groups == 1 else inputs // groups
     return ForeignLayer(
@@ -54,6 +55,39 @@ def e4m3_layer(path: str, weight: Tensor, scale: Tensor) -> ForeignLayer:
             "output_scale": scale[:, :, None].float().contiguous(),
         },
     )
+
+
+def _with_activations(
+    path: str, weight: Tensor, scale: Tensor, activations: Tensor
+) -> ForeignLayer:
+    """Return the layer whose activations are divided by this scale and rounded."""
+    _require_finite(path, weight)
+    if activations.numel() != 1 or scale.shape[1] != 1:
+        raise refused(
+            path,
+            "its activations are rounded to fp8 with a scale for each block; golow reads one scale "
+            "for all activations, and one for each output of the weight",
+        )
+    one = activations.reshape(())
+    if not 0 < float(1 / one) < torch.inf:
+        raise refused(path, f"the scale of its activations is {float(one)}")
+    return ForeignLayer(
+        QuantizedLayer(path=path, rule="fp8"),
+        lambda: {
+            "weight": weight.contiguous().view(torch.uint8)[:, None],
+            "output_scale": (scale.double() * one.double()).float()[:, :, None].contiguous(),
+            "input_scale": 1 / one,
+        },
+    )
+
+
+def _first(given: Mapping[str, Tensor], names: Sequence[str]) -> Tensor | None:
+    return next((given[name].float() for name in names if name in given), None)
+
+
+def _require_finite(path: str, weight: Tensor) -> None:
+    if not bool(torch.isfinite(weight.float()).all()):
+        raise refused(path, "its weights are not finite")
 
 
 def _of_blocks(path: str, scale: Tensor, block: Sequence[int], shape: Sequence[int]) -> Tensor:

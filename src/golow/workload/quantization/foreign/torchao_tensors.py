@@ -16,7 +16,7 @@ from golow.records.quantization import QuantizedLayer
 from golow.workload.quantization.foreign.foreign_layer import ForeignLayer, refused
 from golow.workload.quantization.foreign.fp8 import e4m3_layer
 from golow.workload.quantization.foreign.words import MIDDLE, int4_tensors
-from golow.workload.quantization.fp8_weights import E4M3
+from golow.workload.quantization.fp8_linear import E4M3
 
 READ = "Int8Tensor, IntxUnpackedToInt8Tensor and Float8Tensor"
 LEAST, MOST = -MIDDLE, 15 - MIDDLE
