@@ -135,6 +135,27 @@ def test_layers_without_groups_are_kept() -> None:
     assert "int4-weights quantises only Linear" in str(raised.value)
 
 
+def test_named_layers_have_8_bits_instead_of_4() -> None:
+    """Others too, which do not fit 4 bits."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 64), nn.Linear(64, 5)]
+    module, x = nn.Sequential(*layers).eval(), torch.randn(3, 1, 6, 6)
+    made = quantized(module, "int4-weights", samples_of(), group=32, in_8_bits=["0", "3"])
+    rules = {layer.path: (layer.rule, layer.group) for layer in made.layers}
+    assert rules == {
+        "0": ("int8-weights", 0), "2": ("int4-weights", 32), "3": ("int8-weights", 0),
+    }  # fmt: skip
+    again = as_quantized(copy.deepcopy(module), made.layers)
+    again.load_state_dict(made.module.state_dict())
+    narrow = quantized(module, "int4-weights", samples_of(), group=32).module
+    with torch.no_grad():
+        assert torch.equal(again(x), made.module(x))
+        errors = [float((net(x) - module(x)).norm()) for net in (made.module, narrow)]
+    assert errors[0] < errors[1]
+    with pytest.raises(GolowError, match="no linear layer in '4'"):
+        quantized(module, "int4-weights", samples_of(), group=32, in_8_bits=["4"])
+
+
 # ---------------------------------------------------------------- calibration
 
 
@@ -234,7 +255,7 @@ def test_a_module_stands_for_its_layers() -> None:
     module = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), nn.Linear(3, 3)).eval()
     made = quantized(module, "int8", samples_of(torch.randn(2, 3)), keep=["0"])
     assert [layer.path for layer in made.layers] == ["1"]
-    with pytest.raises(GolowError, match="no linear layer in 'fist' to keep") as raised:
+    with pytest.raises(GolowError, match="no linear layer in 'fist'") as raised:
         quantized(Blocks().eval(), "int8", samples_of(torch.randn(2, 3, 9, 9)), keep=["fist"])
     assert "did you mean first?" in str(raised.value)
 

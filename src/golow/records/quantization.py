@@ -14,7 +14,7 @@ with their values in float32. ``int4-weights``: weights of linear layers are 4-b
 OF_ACTIVATIONS: tuple[QuantizationRule, ...] = ("int8", "fp8")
 """Rules that round activations as well. Their ranges need samples."""
 LARGEST_E4M3 = 448
-CalibrationMethod = Literal["min-max", "percentile"]
+CalibrationMethod = Literal["min-max", "percentile", "compensation"]
 
 
 class QuantizedLayer(Record, frozen=True, kw_only=True):
@@ -74,7 +74,8 @@ class KeptLayer(Record, frozen=True, kw_only=True):
 
 class Calibration(Record, frozen=True, kw_only=True):
     """Source of the scales of activations: the data set or other samples; their number; and the
-    share of the values that must be within the range, 1 for ``min-max``."""
+    share of the values that must be within the range, 1 for ``min-max``. With ``compensation`` the
+    samples are for the rounding of weights, whose errors make up for one another."""
 
     method: CalibrationMethod
     data: str

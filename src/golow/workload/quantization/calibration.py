@@ -1,4 +1,4 @@
-"""The ranges of what layers read: seen in forward passes of real samples.
+"""The ranges of what layers read, and its moments: seen in forward passes of real samples.
 
 ``min-max`` takes the largest size of all values. ``percentile`` takes the size that a share of them
 does not exceed, so that a few outliers do not make all others coarse; what is larger is clipped. It
@@ -7,6 +7,7 @@ needs a second pass, which counts sizes in 4096 bins up to the largest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from golow.records.errors import GolowError
 
 BINS = 4096
+MOST_BYTES = 2 << 30
+"""Of moments at a time."""
 
 Samples = Callable[[], Iterable[tuple[Tensor, ...]]]
 """The inputs of the forward passes, from the first one each time it is called."""
@@ -30,6 +33,13 @@ class Range(NamedTuple):
     signed: bool
     size: float
     like: str = ""
+
+
+class Moments(NamedTuple):
+    """products: [inputs, inputs], the mean product of each two inputs of the layer at the path."""
+
+    path: str
+    products: Tensor
 
 
 def calibrated(
@@ -46,10 +56,7 @@ def calibrated(
         readers.add(path, x)
         low, high = (float(end) for end in torch.aminmax(x))
         if not -torch.inf < low <= high < torch.inf:
-            raise GolowError(
-                f"layer {path} reads values that are not finite",
-                "calibrate with inputs and weights that are.",
-            )
+            raise _not_finite(path)
         before = extremes.get(path, Range(signed=False, size=0.0))
         extremes[path] = Range(before.signed or low < 0, max(before.size, -low, high))
 
@@ -69,6 +76,39 @@ def calibrated(
         path: found._replace(size=_quantile(counts[path], share) * found.size)
         for path, found in extremes.items()
     }
+
+
+def moments(module: nn.Module, paths: Sequence[str], samples: Samples) -> Iterator[Moments]:
+    """Yield the moments of what linear layers read; none for a layer that never ran. There are as
+    many passes over the samples as memory needs. Raises `GolowError` for values that are not
+    finite."""
+    layers = {path: module.get_submodule(path) for path in paths}
+    while layers:
+        some = _in_memory(layers)
+        layers = {path: layer for path, layer in layers.items() if path not in some}
+        sums, rows = dict[str, Tensor](), Counter[str]()
+
+        def add(path: str, x: Tensor, sums: Any = sums, rows: Any = rows) -> None:
+            flat = x.reshape(-1, x.shape[-1])
+            product = (flat.T @ flat).double()
+            if not bool(torch.isfinite(product.diagonal()).all()):
+                raise _not_finite(path)
+            sums[path] = product + sums.get(path, 0.0)
+            rows[path] += len(flat)
+
+        _run(module, some, samples, add)
+        yield from (Moments(path, total / rows[path]) for path, total in sums.items())
+
+
+def _in_memory(layers: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    """The first layers whose moments fit into memory, one at least."""
+    some, used = dict[str, nn.Module](), 0
+    for path, layer in layers.items():
+        used += 8 * layer.get_parameter("weight").shape[1] ** 2
+        if some and used > MOST_BYTES:
+            break
+        some[path] = layer
+    return some
 
 
 class _Readers:
@@ -96,6 +136,13 @@ class _Readers:
         first, *others = self._firsts[path]
         alone = not others and self._firsts[first] == {first}
         return first if alone and first != path else ""
+
+
+def _not_finite(path: str) -> GolowError:
+    return GolowError(
+        f"layer {path} reads values that are not finite",
+        "calibrate with inputs and weights that are.",
+    )
 
 
 def _quantile(counts: Tensor, share: float) -> float:

@@ -7,12 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.records.quantization import QuantizedLayer
+from golow.workload.quantization.int4_rounding import compensated, rounded
 from golow.workload.quantization.quantized_layers import Quantized
-
-LOWEST, HIGHEST = -8, 7
-CLIPPING = tuple(1 - 0.05 * step for step in range(7))
-"""Shares of the largest size in a group that are tried as its range: clipping one weight can make
-all others finer."""
 
 
 class Int4Linear(Quantized):
@@ -54,24 +50,14 @@ class Int4Linear(Quantized):
         return functional.linear(x, (numbers * self.output_scale).flatten(1), self.bias)
 
     @torch.no_grad()
-    def take(self, weight: Tensor) -> None:
-        """Take the numbers of a weight [outputs, inputs]: of the ranges that are tried, each group
-        has the one with the least squared error."""
+    def take(self, weight: Tensor, moments: Tensor | None = None) -> None:
+        """Take the numbers of a weight [outputs, inputs]. moments: of what the layer reads, as of
+        `compensated`; without them each weight becomes the nearest number."""
         outputs, groups, half = self.weight.shape
         wide = weight.double().reshape(outputs, groups, 2 * half)
-        largest = wide.abs().amax(2, keepdim=True)
-        best, scales = torch.full_like(largest, torch.inf), torch.ones_like(largest).float()
-        kept = torch.zeros_like(wide)
-        for share in CLIPPING:
-            # A group of zeros has any scale.
-            scale = torch.where(largest > 0, largest * share / HIGHEST, 1.0).float()
-            numbers = torch.round(wide / scale).clamp(LOWEST, HIGHEST)
-            error = (numbers * scale - wide).square().sum(2, keepdim=True)
-            better = error < best
-            best, scales = torch.where(better, error, best), torch.where(better, scale, scales)
-            kept = torch.where(better, numbers, kept)
-        self.weight.copy_(in_pairs((kept + 8).to(torch.uint8)))
-        self.output_scale.copy_(scales)
+        numbers, scale = rounded(wide) if moments is None else compensated(wide, moments)
+        self.weight.copy_(in_pairs((numbers + 8).to(torch.uint8)))
+        self.output_scale.copy_(scale)
 
 
 def in_pairs(numbers: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from golow.records.quantization import (
     QuantizationRule,
     QuantizedLayer,
 )
-from golow.workload.quantization.calibration import Range, Samples, calibrated
+from golow.workload.quantization.calibration import Range, Samples, calibrated, moments
+from golow.workload.quantization.int4_weights import Int4Linear
 from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.quantization.replacing import (
     LINEAR,
@@ -29,6 +30,8 @@ from golow.workload.quantization.replacing import (
 GROUPS = (32, 64, 128)
 """Inputs that may share a scale of ``int4-weights``."""
 GROUP = 64
+IN_8_BITS: QuantizationRule = "int8-weights"
+"""Rule of layers that ``int4-weights`` leaves to 8 bits."""
 KINDS = "golow quantises nn.Conv2d and nn.Linear."
 CHOSEN = "it is to be kept"
 NOT_REACHED = "it does not run during calibration"
@@ -50,32 +53,42 @@ def quantized(
     share: float = 1.0,
     keep: Sequence[str] = (),
     group: int = GROUP,
+    in_8_bits: Sequence[str] = (),
 ) -> QuantizedModule:
     """A copy of the module with its convolutions and linear layers quantised by the rule.
 
-    samples: for the ranges of activations; `calibrated` has what they are used for. share: of the
-    values that a range must hold. keep: layers, or modules with layers, that stay as they are.
-    group: inputs that share a scale of ``int4-weights``. Raises `GolowError` if there is no layer
-    to quantise or to keep, and for weights or activations that are not finite.
+    samples: for the ranges of activations, and for the rounding to 4 bits, which without them gives
+    the nearest numbers. share: of the values that a range must hold. keep: layers, or modules with
+    layers, that stay as they are. group: inputs that share a scale of ``int4-weights``. in_8_bits:
+    layers, or modules with layers, that are quantised by ``int8-weights`` instead. Raises
+    `GolowError` if there is no layer to quantise or to keep, and for weights or activations that
+    are not finite.
     """
-    module = copy.deepcopy(module)
-    reasons = dict(_layers(module, rule, group))
-    reasons |= dict.fromkeys(_within(reasons, keep), CHOSEN)
+    whole, module = module, copy.deepcopy(module)
+    rules = dict.fromkeys(_paths(module), rule)
+    rules |= dict.fromkeys(_within(rules, in_8_bits), IN_8_BITS)
+    reasons = {path: _unfit(module, path, rules[path], group) for path in rules}
+    reasons |= dict.fromkeys(_within(rules, keep), CHOSEN)
     fitting = [path for path, reason in reasons.items() if not reason]
     if rule in OF_ACTIVATIONS:
         ranges = calibrated(module, fitting, samples, share)
         reasons |= {path: NOT_REACHED for path in fitting if path not in ranges}
     else:
         ranges = dict.fromkeys(fitting, Range(signed=True, size=0.0))
-    layers, inputs = [], group if rule == "int4-weights" else 0
+    layers = []
     for path, found in ranges.items():
         described = QuantizedLayer(
-            path=path, rule=rule, signed=found.signed, like=found.like, group=inputs
+            path=path,
+            rule=rules[path],
+            signed=found.signed,
+            like=found.like,
+            group=group if rules[path] == "int4-weights" else 0,
         )
         original = module.get_submodule(path)
         replace_layer(module, original, quantized_layer(original, described, found.size))
         layers.append(described)
     share_scales(module, layers)
+    _compensate(module, whole, samples)
     if not layers:
         raise GolowError(
             "the model has no convolution of images and no linear layer to quantise",
@@ -83,6 +96,15 @@ def quantized(
         )
     kept = tuple(KeptLayer(path=p, reason=why) for p, why in reasons.items() if why)
     return QuantizedModule(module, tuple(layers), kept)
+
+
+def _compensate(module: nn.Module, original: nn.Module, samples: Samples) -> None:
+    """Let rounding errors of 4 bits make up for one another in what samples show to be read."""
+    layers = {
+        path: layer for path, layer in module.named_modules() if isinstance(layer, Int4Linear)
+    }
+    for path, products in moments(original, list(layers), samples):
+        layers[path].take(original.get_parameter(f"{path}.weight").detach(), products)
 
 
 def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Quantized:
@@ -99,6 +121,15 @@ def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Q
     return layer
 
 
+def kept_form(original: nn.Module, rule: QuantizedLayer) -> nn.Module:
+    """The form in which a layer of this rule loses less: 8 bits instead of 4, otherwise the
+    original itself."""
+    if rule.rule != "int4-weights":
+        return original
+    wider = QuantizedLayer(path=rule.path, rule=IN_8_BITS)
+    return quantized_layer(original, wider, 0.0)
+
+
 def _input_scale(rule: QuantizedLayer, size: float) -> float:
     """Factor by which activations are multiplied. Sizes so small that the scale would not be a
     float32 are zero."""
@@ -106,12 +137,17 @@ def _input_scale(rule: QuantizedLayer, size: float) -> float:
     return scale if scale < torch.finfo(torch.float32).max / 2**10 else 1.0
 
 
-def _layers(module: nn.Module, rule: QuantizationRule, group: int) -> Iterator[tuple[str, str]]:
-    """The path of each layer with weights that is a convolution or a linear layer, and why it
-    cannot be quantised; empty if it can."""
+def _paths(module: nn.Module) -> Iterator[str]:
+    """The path of each layer with weights that is a convolution or a linear layer."""
     for path, layer in module.named_modules():
         if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) and path:
-            yield path, _unfit(module, path, layer) or _not_by(rule, layer, group)
+            yield path
+
+
+def _unfit(module: nn.Module, path: str, rule: QuantizationRule, group: int) -> str:
+    """Return why a layer cannot be quantised by this rule; empty if it can."""
+    layer = module.get_submodule(path)
+    return _by_none(module, path, layer) or _not_by(rule, layer, group)
 
 
 def _not_by(rule: QuantizationRule, layer: nn.Module, group: int) -> str:
@@ -134,13 +170,14 @@ def _within(paths: Iterable[str], names: Sequence[str]) -> Iterator[str]:
         if not found:
             near = get_close_matches(name, known, 2)
             raise GolowError(
-                f"the model has no convolution and no linear layer in {name!r} to keep",
+                f"the model has no convolution and no linear layer in {name!r}",
                 f"did you mean {' or '.join(near)}?" if near else "name layers of the model.",
             )
         yield from found
 
 
-def _unfit(module: nn.Module, path: str, layer: nn.Module) -> str:
+def _by_none(module: nn.Module, path: str, layer: nn.Module) -> str:
+    """Return why no rule can quantise a layer."""
     if type(layer) not in (nn.Conv2d, nn.Linear):
         return f"a {type(layer).__name__}; only Conv2d and Linear are quantised"
     if getattr(layer, "padding_mode", "zeros") != "zeros":

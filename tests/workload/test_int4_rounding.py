@@ -1,0 +1,123 @@
+"""Rounding to 4 bits whose errors make up for one another, against least squares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golow.records.errors import GolowError
+from golow.records.quantization import QuantizedLayer
+from golow.workload.quantization import calibration
+from golow.workload.quantization.calibration import moments
+from golow.workload.quantization.int4_rounding import DAMPING, best_scale, compensated, rounded
+from golow.workload.quantization.int4_weights import Int4Linear
+from golow.workload.quantization.quantize import quantized
+from support.models.quantized_networks import samples_of
+
+OUTPUTS, INPUTS, GROUP = 5, 24, 8
+
+
+def alike(rows: int = 400, inputs: int = INPUTS) -> Tensor:
+    """Samples whose inputs rise and fall together, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(rows, 3, generator=generator) @ torch.randn(3, inputs, generator=generator)
+    return (common + 0.1 * torch.randn(rows, inputs, generator=generator)).double()
+
+
+def weight(outputs: int = OUTPUTS, inputs: int = INPUTS) -> Tensor:
+    found = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(1))
+    return found.double()
+
+
+def values(numbers: Tensor, scale: Tensor) -> Tensor:
+    return (numbers * scale).flatten(1)
+
+
+def test_later_weights_are_those_of_least_squares() -> None:
+    """After each input, the weights of all later ones are solved for again, by normal equations."""
+    x, wide = alike(), weight()
+    products = (x.T @ x / len(x)).numpy()
+    damped = products + DAMPING * products.diagonal().mean() * np.eye(INPUTS)
+    left, found = wide.numpy().copy(), np.zeros((OUTPUTS, INPUTS))
+    for i in range(INPUTS):
+        if i % GROUP == 0:
+            scale = best_scale(torch.from_numpy(left[:, i : i + GROUP].copy())).numpy()
+        found[:, i] = np.clip(np.rint(left[:, i : i + 1] / scale), -8, 7)[:, 0] * scale[:, 0]
+        done, later = slice(0, i + 1), slice(i + 1, INPUTS)
+        lost = (wide.numpy() - found)[:, done]
+        left[:, later] = (
+            wide.numpy()[:, later]
+            + np.linalg.solve(damped[later, later], damped[later, done] @ lost.T).T
+        )
+    grouped = wide.reshape(OUTPUTS, -1, GROUP)
+    made = values(*compensated(grouped, torch.from_numpy(products)))
+    np.testing.assert_allclose(made.numpy(), found, rtol=1e-6, atol=1e-9)
+
+
+def test_outputs_move_less_than_with_the_nearest_numbers() -> None:
+    x, wide = alike(), weight()
+    grouped = wide.reshape(OUTPUTS, -1, GROUP)
+    plain = values(*rounded(grouped))
+    made = values(*compensated(grouped, x.T @ x / len(x)))
+    moved = [float((x @ (found - wide).T).norm()) for found in (made, plain)]
+    assert moved[0] < moved[1] / 1.5
+    assert float((made - wide).norm()) > float((plain - wide).norm())
+
+
+@pytest.mark.parametrize("products", [torch.eye(INPUTS), torch.zeros(INPUTS, INPUTS)])
+def test_inputs_that_are_unrelated_get_the_nearest_numbers(products: Tensor) -> None:
+    grouped = weight().reshape(OUTPUTS, -1, GROUP)
+    for one, other in zip(compensated(grouped, products.double()), rounded(grouped), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_hard_weights_and_inputs_stay_finite() -> None:
+    """Zeros, an outlier, an input that is always zero, and fewer samples than inputs."""
+    x, wide = alike(rows=2), weight()
+    x[:, 3] = 0
+    wide[0], wide[1, 2], wide[2] = 0, 1e30, -1e-30
+    numbers, scale = compensated(wide.reshape(OUTPUTS, -1, GROUP), x.T @ x)
+    assert bool((numbers.abs() <= 8).all()) and bool(torch.isfinite(scale).all())
+    assert bool((values(numbers, scale)[0] == 0).all())
+    assert float(values(numbers, scale)[1, 2]) == pytest.approx(1e30, rel=0.1)
+
+
+# ---------------------------------------------------------------- in a network
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+
+
+def test_a_network_learns_from_its_samples() -> None:
+    module, x = network(), alike(300, 64).float()
+    learned = quantized(module, "int4-weights", samples_of(x[:100], x[100:200]), group=32).module
+    plain = quantized(module, "int4-weights", samples_of(), group=32).module
+    with torch.no_grad():
+        moved = [float((net(x[200:]) - module(x[200:])).norm()) for net in (learned, plain)]
+    assert moved[0] < moved[1] / 2
+    direct = Int4Linear(nn.Linear(64, 32), QuantizedLayer(path="", rule="int4-weights", group=32))
+    products = (x[:200].T @ x[:200]).double() / 200
+    direct.take(module.get_submodule("0").weight.detach(), products)
+    again = learned.get_submodule("0")
+    assert float((direct.weight != again.weight).float().mean()) < 0.01
+
+
+def test_moments_are_taken_in_as_many_passes_as_memory_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, x = network(), torch.randn(40, 64)
+    together = list(moments(module, ["0", "2"], samples_of(x)))
+    monkeypatch.setattr(calibration, "MOST_BYTES", 1)
+    alone = list(moments(module, ["0", "2"], samples_of(x[:10], x[10:])))
+    assert [found.path for found in alone] == ["0", "2"]
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one.products, other.products, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        together[0].products, (x.double().T @ x.double()) / 40, rtol=1e-4, atol=1e-5
+    )
+    with pytest.raises(GolowError, match="layer 0 reads values that are not finite"):
+        list(moments(module, ["0"], samples_of(torch.full((1, 64), torch.inf))))
