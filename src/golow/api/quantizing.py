@@ -90,6 +90,7 @@ def quantize(
     rule: QuantizationRule = "int8",
     group: int = 64,
     keep: Sequence[str] = (),
+    in_8_bits: Sequence[str] = (),
     rank_layers: bool = False,
     clipping_percentile: float = 100.0,
     samples: int = 512,
@@ -106,15 +107,16 @@ def quantize(
     much accuracy it loses.
 
     calibrate: one of golow's data sets, or ``inputs`` for the workload's own inputs, which have no
-    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``,
-    ``fp8``, ``int8-weights``, ``int4-weights`` or ``fp8-weights``. group: number of inputs that
-    share a scale with ``int4-weights``: 32, 64 or 128. keep: layers to keep in float32, or modules to keep
-    with all their layers. rank_layers: also measure how much closer each layer, kept in float32,
-    brings the network to the original, and propose layers to keep. clipping_percentile: percentage
-    of an activation's values that its range must cover; 100 is min-max. samples: number of
-    calibration samples. test_samples: number of test samples; all by default. gate: share of the
-    original accuracy that must be kept. rivals: also quantise with ONNX Runtime, OpenVINO (NNCF)
-    and torchao, as their users do.
+    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``, ``fp8``,
+    ``int8-weights``, ``int4-weights`` or ``fp8-weights``. group: number of inputs that share a
+    scale with ``int4-weights``: 32, 64 or 128. keep: layers to keep in float32, or modules to keep
+    with all their layers. in_8_bits: with ``int4-weights``, layers or modules to quantise by
+    ``int8-weights`` instead. rank_layers: also measure how much closer each layer, kept in float32
+    or instead of 4 bits in 8, brings the network to the original, and propose layers to keep.
+    clipping_percentile: percentage of an activation's values that its range must cover; 100 is
+    min-max. samples: number of calibration samples. test_samples: number of test samples; all by
+    default. gate: share of the original accuracy that must be kept. rivals: also quantise with ONNX
+    Runtime, OpenVINO (NNCF) and torchao, as their users do.
 
     Raises `GolowError` for errors that the caller can fix.
     """
@@ -127,6 +129,7 @@ def quantize(
         rule=rule,
         group=group,
         keep=keep,
+        in_8_bits=in_8_bits,
         rank=rank_layers,
         share=clipping_percentile / 100,
         samples=samples,

@@ -65,8 +65,8 @@ def quantize(
         RuleName,
         typer.Option(
             "--rule",
-            help="int8 and fp8: weights and activations; int8-weights, int4-weights and fp8-weights: "
-            "weights only.",
+            help="int8 and fp8: weights and activations; int8-weights, int4-weights and "
+            "fp8-weights: weights only.",
         ),
     ] = RuleName.int8,
     group: Annotated[
@@ -80,12 +80,21 @@ def quantize(
             show_default=False,
         ),
     ] = None,
+    in_8_bits: Annotated[
+        str | None,
+        typer.Option(
+            "--in-8-bits",
+            help="With --rule int4-weights: comma-separated layers, or modules, to quantise by "
+            "int8-weights instead.",
+            show_default=False,
+        ),
+    ] = None,
     rank_layers: Annotated[
         bool,
         typer.Option(
             "--rank-layers",
-            help="Also measure how much closer each layer, kept in float32, brings the network "
-            "to the original, and propose layers to keep.",
+            help="Also measure how much closer each layer, kept in float32 or instead of 4 bits in "
+            "8, brings the network to the original, and propose layers to keep.",
         ),
     ] = False,
     clipping_percentile: Percentile = 100.0,
@@ -127,6 +136,7 @@ def quantize(
             rule=rule.value,
             group=group,
             keep=names(keep) or (),
+            in_8_bits=names(in_8_bits) or (),
             rank_layers=rank_layers,
             clipping_percentile=clipping_percentile,
             samples=samples,

@@ -134,6 +134,7 @@ REFUSED = {
     "a group of 48": (["--group", "48"], "--group 48 is not a group size"),
     "a layer to keep": (["--keep", "conv9"], "did you mean conv2 or conv1?"),
     "no samples": (["--samples", "0"], "--samples 0 has no samples"),
+    "8 bits of 8": (["--in-8-bits", "fc1"], "does not apply to --rule int8"),
 }
 
 

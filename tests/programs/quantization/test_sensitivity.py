@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.observer import Silent
+from golow.programs.quantization.outputs import outputs_of
 from golow.programs.quantization.samples import Samples
 from golow.programs.quantization.sensitivity import ranking
 from golow.report.quantization import table
@@ -111,3 +113,36 @@ def test_the_command_keeps_what_was_proposed(tmp_path: Path) -> None:
     wrong = command.golow(*given, "--keep", "fc9", folder=tmp_path)
     assert wrong.status == 2
     assert "did you mean" in wrong.error
+
+
+# ---------------------------------------------------------------- 4 bits
+
+
+class Labelled(Samples):
+    """Samples whose tested ones have classes."""
+
+    def batches(self) -> Iterator[tuple[tuple[Tensor, ...], Tensor | None]]:
+        """The calibration's."""
+        yield from ((batch.inputs, batch.targets[0]) for batch in self.calibration)
+
+
+def test_of_4_bits_the_wider_form_has_8() -> None:
+    """An outlier that takes the other weights to zero in 4 bits, and not in 8."""
+    module = Rows("second").eval()
+    module.second.weight.data[:, 0] = 3.0
+    given = Labelled(*samples(module))
+    made = quantized(module, "int4-weights", samples_of(), group=16)
+    found = ranking(module, made, given, 0.8, Silent())
+    assert found.kept_in == "8 bits"
+    assert found.layers[0].path == "second"
+    assert found.layers[0].left < found.distance / 2
+    assert found.proposal is not None and found.proposal.keep == ("second",)
+    assert found.proposal.accuracy is not None
+    assert found.proposal.accuracy.quantized.count == found.proposal.right
+    assert "  --in-8-bits second" in table.ranking_lines(found)
+    mixed = quantized(module, "int4-weights", samples_of(), group=16, in_8_bits=["second"])
+    call = outputs_of(mixed.module)
+    right = sum(int((call(x)[0].argmax(-1) == labels).sum()) for x, labels in given.batches())
+    assert right == found.proposal.right
+    again = ranking(module, mixed, given, 0.8, Silent())
+    assert {layer.path for layer in again.layers} == {"first", "third"}

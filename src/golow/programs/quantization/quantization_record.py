@@ -10,6 +10,7 @@ from golow.records.record import Record
 from golow.records.workload import Workload
 
 Gate = Literal["passes", "misses", "unclear"]
+Width = Literal["float32", "8 bits"]
 
 
 class Share(Record, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ class TaskAccuracy(Record, frozen=True, kw_only=True):
 
 
 class LayerGain(Record, frozen=True, kw_only=True):
-    """Gain of keeping one layer in float32. left: the remaining distance. multiplications: of the
+    """Gain of keeping one layer wider. left: the remaining distance. multiplications: of the
     layer, for a sample."""
 
     path: str
@@ -84,19 +85,22 @@ class LayerGain(Record, frozen=True, kw_only=True):
 
 
 class Mixture(Record, frozen=True, kw_only=True):
-    """Layers to keep in float32, and the network's correct answers with them."""
+    """Layers to keep wider, and the network's correct answers with them. accuracy: the third
+    statement about this network; None without samples for it."""
 
     keep: tuple[str, ...]
     right: int
+    accuracy: TaskAccuracy | None = None
 
 
 class Ranking(Record, frozen=True, kw_only=True):
-    """The quantised layers, ordered by the gain of keeping them in float32, over calibration
+    """The quantised layers, ordered by the gain of keeping them wider, over calibration
     samples.
 
     measure: of distances to the original, of the first output, ``divergence`` or ``error`` as in
     `OutputDistance`. distance: with all layers quantised. original_right and quantized_right:
-    correct answers; None, and no proposal, without classes.
+    correct answers; None, and no proposal, without classes. kept_in: the numbers of a layer that is
+    kept wider.
     """
 
     data: str
@@ -107,6 +111,7 @@ class Ranking(Record, frozen=True, kw_only=True):
     original_right: int | None = None
     quantized_right: int | None = None
     proposal: Mixture | None = None
+    kept_in: Width = "float32"
 
 
 class OtherQuantization(Record, frozen=True, kw_only=True):

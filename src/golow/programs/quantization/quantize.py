@@ -15,20 +15,19 @@ from torch import nn
 
 from golow.observer import Observer
 from golow.programs.quantization.other_quantizers import OTHERS, OtherQuantizer
-from golow.programs.quantization.outputs import Outputs, outputs_of
+from golow.programs.quantization.outputs import outputs_of
 from golow.programs.quantization.quantization_record import (
-    Movement,
     OtherQuantization,
     Quantization,
-    TaskAccuracy,
 )
 from golow.programs.quantization.samples import INPUTS, Samples, of_data, of_inputs
 from golow.programs.quantization.sensitivity import ranking
-from golow.programs.quantization.statements import AccuracyMeter, MovementMeter, is_scores
+from golow.programs.quantization.statements import stated
 from golow.records.errors import GolowError, Unsupported
 from golow.records.quantization import (
     OF_ACTIVATIONS,
     Calibration,
+    CalibrationMethod,
     QuantizationRule,
     QuantizedNetwork,
 )
@@ -51,13 +50,15 @@ class QuantizationSettings:
     its range must cover. samples: number of calibration samples. test_samples: number of test
     samples; all by default. gate: the share of the accuracy that must be kept. group: inputs that
     share a scale with ``int4-weights``. keep: layers, or modules with all their layers, that stay
-    in float32. rank: whether to rank the layers by their loss. rivals: whether to run other tools'
+    in float32. in_8_bits: likewise, those that ``int4-weights`` leaves to ``int8-weights``. rank:
+    whether to rank the layers by their loss. rivals: whether to run other tools'
     quantisers too."""
 
     calibrate: str
     rule: QuantizationRule = "int8"
     group: int = GROUP
     keep: Sequence[str] = ()
+    in_8_bits: Sequence[str] = ()
     share: float = 1.0
     samples: int = SAMPLES
     test_samples: int | None = None
@@ -92,6 +93,7 @@ def quantize(
         settings.share,
         settings.keep,
         settings.group,
+        settings.in_8_bits,
     )
     network = QuantizedNetwork(
         model=prepared.workload.model,
@@ -146,23 +148,6 @@ def quantize_for_comparison(
     return Quantized(record, replace(made.request, weights=file))
 
 
-def stated(
-    original: Outputs, moved: Outputs, samples: Samples, gate: float
-) -> tuple[Movement, TaskAccuracy | None]:
-    """Return the distance of the networks, and the accuracy of both; None for samples without
-    classes, or if the first output is not scores of the classes."""
-    distance, accuracy = MovementMeter(), AccuracyMeter()
-    for inputs, labels in samples.batches():
-        one, other = original(inputs), moved(inputs)
-        distance.add(one, other)
-        if labels is not None and is_scores(one[0]) and one[0].shape[:-1] == labels.shape:
-            accuracy.add(labels, one[0], other[0])
-    return (
-        distance.movement(samples.tested),
-        accuracy.accuracy(samples.tested, gate, is_text=samples.is_text),
-    )
-
-
 def _other(
     quantizer: OtherQuantizer,
     prepared: Prepared,
@@ -200,14 +185,20 @@ def _prepared(
 
 
 def _calibration(settings: QuantizationSettings, samples: Samples) -> Calibration | None:
-    if settings.rule not in OF_ACTIVATIONS:
+    if settings.rule not in (*OF_ACTIVATIONS, "int4-weights"):
         return None
     return Calibration(
-        method="min-max" if settings.share == 1 else "percentile",
+        method=_method(settings),
         data=samples.data,
         samples=samples.calibrating,
         share=settings.share,
     )
+
+
+def _method(settings: QuantizationSettings) -> CalibrationMethod:
+    if settings.rule == "int4-weights":
+        return "compensation"
+    return "min-max" if settings.share == 1 else "percentile"
 
 
 def _bytes(module: nn.Module) -> int:
@@ -236,6 +227,12 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         raise GolowError(
             f"--group {settings.group} is not a group size",
             f"use one of {', '.join(map(str, GROUPS))}.",
+        )
+    if settings.in_8_bits and settings.rule != "int4-weights":
+        raise GolowError(
+            f"--in-8-bits does not apply to --rule {settings.rule}, which has 8 bits everywhere",
+            "use --rule int4-weights, or --keep for layers in float32.",
+            python_hint='use rule="int4-weights", or keep= for layers in float32.',
         )
     if not 0.5 <= settings.share <= 1:
         raise GolowError(

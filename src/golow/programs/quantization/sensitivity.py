@@ -1,10 +1,10 @@
-"""Ranking of layers by the loss from quantising them, and a proposal of layers to keep in float32.
-Each quantised layer in turn is restored to float32, and the network is compared with the original
-again: the gain of a layer is how much closer the network gets. The samples are calibration samples,
-because the test set judges the result afterwards. The proposal is a set of layers with which the
-network keeps the gate's share of the original's correct answers: the best ones are kept until it
-does, then those that turn out not to be needed are quantised again, the one with the most
-multiplications first.
+"""Ranking of layers by the loss from quantising them, and a proposal of layers that stay wider.
+Each quantised layer in turn is restored to float32, or from 4 bits to 8, and the network is
+compared with the original again: the gain of a layer is how much closer the network gets. The
+samples are calibration samples, because the test set judges the result afterwards. The proposal is
+a set of layers with which the network keeps the gate's share of the original's correct answers: the
+best ones are kept until it does, then those that turn out not to be needed are quantised again, the
+one with the most multiplications first.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from golow.observer import Observer
 from golow.programs.quantization.outputs import outputs_of
-from golow.programs.quantization.quantization_record import LayerGain, Mixture, Ranking
+from golow.programs.quantization.quantization_record import LayerGain, Mixture, Ranking, Width
 from golow.programs.quantization.samples import Samples
-from golow.programs.quantization.statements import MovementMeter, is_scores
+from golow.programs.quantization.statements import MovementMeter, is_scores, stated
 from golow.workload.batch import Batch
-from golow.workload.quantization.quantize import QuantizedModule
+from golow.workload.quantization.quantize import IN_8_BITS, QuantizedModule, kept_form
 from golow.workload.quantization.replacing import replace_layer
 
 MOST_SAMPLES = 256
@@ -48,6 +49,10 @@ def ranking(
     if judge.original is not None:
         observer.stage("searching for the layers to keep")
         proposal = _proposal(_Search(forms, judge, gate * judge.original), gains)
+        if proposal.keep:
+            with forms.kept(proposal.keep) as mixed:
+                _, cost = stated(outputs_of(original), outputs_of(mixed), samples, gate)
+            proposal = msgspec.structs.replace(proposal, accuracy=cost)
     return Ranking(
         data=samples.data,
         samples=judge.samples,
@@ -57,6 +62,7 @@ def ranking(
         original_right=judge.original,
         quantized_right=whole.right,
         proposal=proposal,
+        kept_in=forms.kept_in,
     )
 
 
@@ -70,17 +76,22 @@ def _some(samples: Samples) -> Iterator[Batch]:
 
 
 class _Forms:
-    """Both forms of each quantised layer; the network contains one of them at a time."""
+    """Both forms of each quantised layer; the network contains one of them at a time. Of a mixture
+    of 4 and 8 bits, these are the layers of 4 bits. kept_in: the numbers of the wider form."""
 
     def __init__(self, original: nn.Module, made: QuantizedModule) -> None:
-        self.paths = [layer.path for layer in made.layers]
+        layers = [layer for layer in made.layers if layer.rule != IN_8_BITS] or made.layers
+        self.paths = [layer.path for layer in layers]
+        self.kept_in: Width = "8 bits" if layers[0].rule == "int4-weights" else "float32"
         self._module = made.module
-        self._wide = {path: original.get_submodule(path) for path in self.paths}
+        self._wide = {
+            layer.path: kept_form(original.get_submodule(layer.path), layer) for layer in layers
+        }
         self._quantized = {path: made.module.get_submodule(path) for path in self.paths}
 
     @contextmanager
     def kept(self, paths: Sequence[str]) -> Iterator[nn.Module]:
-        """Within the block these layers are in float32."""
+        """Within the block these layers are in their wider form."""
         for path in paths:
             replace_layer(self._module, self._quantized[path], self._wide[path])
         try:
@@ -136,7 +147,7 @@ class _Search:
         self.right = 0
 
     def is_enough(self, paths: Sequence[str]) -> bool:
-        """True if the network with these layers in float32 has enough correct answers."""
+        """True if the network with these layers in their wider form has enough correct answers."""
         with self._forms.kept(paths) as module:
             self.right = self._judge.measured(module).right or 0
         return self.right >= self._wanted
@@ -144,7 +155,7 @@ class _Search:
 
 def _proposal(search: _Search, gains: Sequence[LayerGain]) -> Mixture:
     """The layers to keep. The sufficient number of best layers is found by bisection: more of them
-    are seldom worse, and all of them are always enough."""
+    are seldom worse, and all of them in float32 are always enough."""
     few, many = -1, len(gains)
     while many - few > 1:
         middle = (few + many) // 2

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from scipy.stats import beta
 from torch import Tensor
 
+from golow.programs.quantization.outputs import Outputs
 from golow.programs.quantization.quantization_record import (
     Movement,
     OutputDistance,
     Share,
     TaskAccuracy,
 )
+from golow.programs.quantization.samples import Samples
 
 CONFIDENCE = 0.95
 
@@ -24,6 +26,23 @@ def share(count: int, cases: int, confidence: float = CONFIDENCE) -> Share:
     low = float(beta.ppf(tail, count, cases - count + 1)) if count else 0.0
     high = float(beta.isf(tail, count + 1, cases - count)) if count < cases else 1.0
     return Share(count=count, cases=cases, low=low, high=high)
+
+
+def stated(
+    original: Outputs, moved: Outputs, samples: Samples, gate: float
+) -> tuple[Movement, TaskAccuracy | None]:
+    """Return the distance of the networks, and the accuracy of both; None for samples without
+    classes, or if the first output is not scores of the classes."""
+    distance, accuracy = MovementMeter(), AccuracyMeter()
+    for inputs, labels in samples.batches():
+        one, other = original(inputs), moved(inputs)
+        distance.add(one, other)
+        if labels is not None and is_scores(one[0]) and one[0].shape[:-1] == labels.shape:
+            accuracy.add(labels, one[0], other[0])
+    return (
+        distance.movement(samples.tested),
+        accuracy.accuracy(samples.tested, gate, is_text=samples.is_text),
+    )
 
 
 class MovementMeter:

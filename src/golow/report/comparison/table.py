@@ -89,11 +89,10 @@ def workload_text(workload: Workload) -> str:
 
 
 def _quantized_text(workload: Workload) -> str:
-    """The rule of a quantised network, and how many of its layers have it."""
-    layers = workload.source.quantized
-    if not layers:
-        return ""
-    return f", quantised: {layers[0].rule}, {len(layers)} layer{'s' if len(layers) != 1 else ''}"
+    """The rules of a quantised network, and how many of its layers have each."""
+    rules = Counter(layer.rule for layer in workload.source.quantized)
+    parts = (f"{rule}, {count} layer{'s' if count != 1 else ''}" for rule, count in rules.items())
+    return f", quantised: {'; '.join(parts)}" if rules else ""
 
 
 def conditions(comparison: Comparison) -> str:

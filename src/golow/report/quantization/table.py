@@ -19,7 +19,12 @@ from golow.programs.quantization.quantization_record import (
     Share,
     TaskAccuracy,
 )
-from golow.records.quantization import OF_ACTIVATIONS, QuantizationRule, QuantizedNetwork
+from golow.records.quantization import (
+    OF_ACTIVATIONS,
+    QuantizationRule,
+    QuantizedLayer,
+    QuantizedNetwork,
+)
 from golow.report.comparison.table import workload_text
 from golow.report.console import wide_console
 from golow.report.units import bytes_text
@@ -77,20 +82,31 @@ def described(record: Quantization) -> Iterator[str]:
 
 
 def network_text(network: QuantizedNetwork) -> str:
-    """The number of layers, and where the scales of activations are from."""
-    layers = f"{len(network.layers)} layer{'s' if len(network.layers) != 1 else ''}"
-    groups = sorted({layer.group for layer in network.layers if layer.group})
-    kind = NUMBERS[network.rule]
-    each = f"{groups[0]} inputs of an output" if groups else "output"
-    text = f"{layers} with {kind} weights, a scale for each {each}"
+    """The number of layers by rule, and where the scales of activations are from."""
+    text = ", ".join(_layers_text(rule, layers) for rule, layers in _by_rule(network))
     found = network.calibration
-    if found is None or network.rule not in OF_ACTIVATIONS:
-        return f"{text}; activations are not quantised"
-    how = found.method if found.share == 1 else f"{found.method} {found.share:.4%}"
-    return (
-        f"{text}; {kind} activations, a scale for each tensor: {how} of {found.samples:,} samples "
-        f"({found.data})"
-    )
+    of = "" if found is None else f"of {found.samples:,} samples ({found.data})"
+    if found is not None and network.rule in OF_ACTIVATIONS:
+        how = found.method if found.share == 1 else f"{found.method} {found.share:.4%}"
+        numbers = NUMBERS[network.rule]
+        return f"{text}; {numbers} activations, a scale for each tensor: {how} {of}"
+    if found is not None and found.method == "compensation":
+        text += f", rounding errors compensated in the outputs {of}"
+    return f"{text}; activations are not quantised"
+
+
+def _by_rule(
+    network: QuantizedNetwork,
+) -> Iterator[tuple[QuantizationRule, list[QuantizedLayer]]]:
+    for rule in dict.fromkeys((network.rule, *(layer.rule for layer in network.layers))):
+        yield rule, [layer for layer in network.layers if layer.rule == rule]
+
+
+def _layers_text(rule: QuantizationRule, layers: list[QuantizedLayer]) -> str:
+    groups = sorted({layer.group for layer in layers if layer.group})
+    each = f"{groups[0]} inputs of an output" if groups else "output"
+    plural = "s" if len(layers) != 1 else ""
+    return f"{len(layers)} layer{plural} with {NUMBERS[rule]} weights, a scale for each {each}"
 
 
 def statements(record: Quantization) -> Iterator[tuple[str, list[str]]]:
@@ -169,6 +185,10 @@ def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
         return
     yield f"over {accuracy.data}:"
     yield f"accuracy of the original:  {share_text(accuracy.original)}"
+    yield from _loss(accuracy)
+
+
+def _loss(accuracy: TaskAccuracy) -> Iterator[str]:
     yield f"accuracy of the quantised network: {share_text(accuracy.quantized)}"
     if accuracy.perplexity is not None:
         before, after = accuracy.perplexity
@@ -181,11 +201,11 @@ def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
 
 
 def ranking_lines(ranking: Ranking) -> Iterator[str]:
-    """Yield the gain of keeping each of the first layers in float32, and the proposal."""
+    """Yield the gain of keeping each of the first layers wider, and the proposal."""
     distance = {"divergence": "Kullback-Leibler divergence", "error": "relative error"}
     yield (
         f"over {ranking.samples:,} samples of {ranking.data}, {distance[ranking.measure]} to the "
-        f"original: {ranking.distance:.2g}; with one layer in float32:"
+        f"original: {ranking.distance:.2g}; with one layer in {ranking.kept_in}:"
     )
     total = sum(layer.multiplications for layer in ranking.layers) or 1
     width = max((len(layer.path) for layer in ranking.layers[:SHOWN]), default=0)
@@ -216,4 +236,8 @@ def _proposal_lines(ranking: Ranking, proposal: Mixture, total: int) -> Iterator
         f"{before}, {proposal.right:,} with {len(proposal.keep)} kept, for {share:.1%} of the "
         "multiplications:"
     )
-    yield f"  --keep {','.join(proposal.keep)}"
+    option = "--in-8-bits" if ranking.kept_in == "8 bits" else "--keep"
+    yield f"  {option} {','.join(proposal.keep)}"
+    if proposal.accuracy is not None:
+        yield f"with {option}, over {proposal.accuracy.data}:"
+        yield from _loss(proposal.accuracy)
