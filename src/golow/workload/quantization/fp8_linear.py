@@ -61,7 +61,7 @@ class Fp8Linear(Quantized):
         a rounding changes nothing: a number so near to a power of two becomes it with either unit.
         """
         exponent = torch.floor(torch.log2(torch.clamp(scaled.abs(), min=SMALLEST_NORMAL)))
-        return torch.exp2(exponent - MANTISSA_BITS)
+        return torch.pow(2.0, exponent - MANTISSA_BITS)
 
     @torch.no_grad()
     def take(self, weight: Tensor) -> None:
