@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import golow
 from golow.programs.quantization.quantization_record import Quantization, Share, TaskAccuracy
 from golow.records.quantization import QuantizationRule
 from page_part import put_into
 
-RULES: tuple[QuantizationRule, ...] = ("int8", "int8-weights", "int4-weights")
 GPT2 = f"{Path(__file__).parent / 'byte_gpt2.py'}:ByteGpt2"
 
 
@@ -36,14 +35,15 @@ class Case(NamedTuple):
     data: str
     epochs: int
     batch: int = 128
-    rules: tuple[QuantizationRule, ...] = RULES
+    rules: tuple[QuantizationRule, ...] = get_args(QuantizationRule)
 
 
 ADAM = golow.Optimizer(name="adam", learning_rate=1e-3)
 CASES = (
     # Its linear layers have no groups of 32 inputs.
-    Case("LeNet-5", "lenet5", "mnist", 2, rules=RULES[:2]),
-    Case("ResNet-18", "resnet18", "cifar10", 2),
+    Case("LeNet-5", "lenet5", "mnist", 2, rules=("int8", "fp8", "int8-weights")),
+    # It has one linear layer.
+    Case("ResNet-18", "resnet18", "cifar10", 2, rules=("int8", "int8-weights", "int4-weights")),
     Case("GPT-2 of 0.9 million parameters", GPT2, "text", 12, batch=32),
 )
 

@@ -83,8 +83,8 @@ def compile(
     larger one. By default the only size is that of the example. sequence (direct levels only):
     length, or lengths, of text to build plans for, in the same way; the length is the second axis
     of the inputs. precision: as in `compare`; on a CPU ``default`` or ``ieee``, which are float32
-    there. ``int8-weights``, ``fp8-weights``, ``int4-weights``, ``int8`` and ``fp8`` quantise a copy
-    of the module first; the last three learn from the example, which should then be real samples.
+    there. ``int8-weights``, ``int4-weights``, ``fp8-weights``, ``int8`` and ``fp8`` quantise a copy
+    of the module first; all but the first learn from the example, which should be real samples.
     threads: of every call on a CPU; PyTorch's number by default. tune (direct levels
     only): choose layouts or engines by measuring, which takes seconds to minutes per size; the
     choice is kept in the cache. share (``onednn`` only): read the module's own weights, so that

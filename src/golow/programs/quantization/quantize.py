@@ -185,7 +185,7 @@ def _prepared(
 
 
 def _calibration(settings: QuantizationSettings, samples: Samples) -> Calibration | None:
-    if settings.rule not in (*OF_ACTIVATIONS, "int4-weights"):
+    if settings.rule == "int8-weights":
         return None
     return Calibration(
         method=_method(settings),
@@ -196,7 +196,7 @@ def _calibration(settings: QuantizationSettings, samples: Samples) -> Calibratio
 
 
 def _method(settings: QuantizationSettings) -> CalibrationMethod:
-    if settings.rule == "int4-weights":
+    if settings.rule not in OF_ACTIVATIONS:
         return "compensation"
     return "min-max" if settings.share == 1 else "percentile"
 

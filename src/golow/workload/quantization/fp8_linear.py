@@ -7,12 +7,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.records.quantization import LARGEST_E4M3, QuantizedLayer
+from golow.workload.quantization.compensation import rounded
 from golow.workload.quantization.quantized_layers import Quantized
 
 E4M3 = torch.float8_e4m3fn
 MANTISSA_BITS = 3
 SMALLEST_NORMAL = 2.0**-6
 """Numbers below it are as far apart as those from it to its double."""
+
+
+class E4m3Numbers:
+    """Numbers of e4m3, up to 448."""
+
+    def scale_of(self, weight: Tensor) -> Tensor:
+        """The scale with which the largest weight becomes the largest number."""
+        largest = weight.abs().amax(-1, keepdim=True)
+        # Any scale is right for a group of zeros.
+        return torch.where(largest > 0, largest / LARGEST_E4M3, 1.0).float()
+
+    def nearest(self, weight: Tensor, scale: Tensor) -> Tensor:
+        """The nearest of the numbers."""
+        scaled = (weight / scale).clamp(-LARGEST_E4M3, LARGEST_E4M3)
+        return scaled.float().to(E4M3).double()
 
 
 class Fp8Linear(Quantized):
@@ -64,13 +80,11 @@ class Fp8Linear(Quantized):
         return torch.pow(2.0, exponent - MANTISSA_BITS)
 
     @torch.no_grad()
-    def take(self, weight: Tensor) -> None:
-        """Set the numbers from a weight [outputs, inputs], whose largest becomes e4m3's largest."""
-        wide = weight.double().reshape(self.weight.shape)
-        largest = wide.abs().amax(2, keepdim=True)
-        # Any scale is right for a group of zeros.
-        scale = torch.where(largest > 0, largest / LARGEST_E4M3, 1.0).float()
-        self.weight.copy_((wide / scale).float().to(E4M3).view(torch.uint8))
+    def take(self, weight: Tensor, moments: Tensor | None = None) -> None:
+        """Take the numbers of a weight [outputs, inputs], whose largest becomes e4m3's largest.
+        moments: as of `rounded`."""
+        numbers, scale = rounded(weight, E4m3Numbers(), self.weight.shape[2], moments)
+        self.weight.copy_(numbers.to(E4M3).view(torch.uint8))
         self.output_scale.copy_(
             scale if self.input_scale is None else scale.double() / self.input_scale.double()
         )

@@ -7,8 +7,35 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.records.quantization import QuantizedLayer
-from golow.workload.quantization.int4_rounding import compensated, rounded
+from golow.workload.quantization.compensation import rounded
 from golow.workload.quantization.quantized_layers import Quantized
+
+LOWEST, HIGHEST = -8, 7
+CLIPPING = tuple(1 - 0.05 * step for step in range(7))
+"""Shares of the largest size in a group that are tried as its range: clipping one weight can make
+all others finer."""
+
+
+class FourBits:
+    """Whole numbers from -8 to 7."""
+
+    def scale_of(self, weight: Tensor) -> Tensor:
+        """The scale of each group of weights, [..., group] -> [..., 1]: of the ranges that are
+        tried, the one with the least squared error."""
+        largest = weight.abs().amax(-1, keepdim=True)
+        best, scales = torch.full_like(largest, torch.inf), torch.ones_like(largest).float()
+        for share in CLIPPING:
+            # A group of zeros has any scale.
+            scale = torch.where(largest > 0, largest * share / HIGHEST, 1.0).float()
+            error = self.nearest(weight, scale) * scale - weight
+            squared = error.square().sum(-1, keepdim=True)
+            scales = torch.where(squared < best, scale, scales)
+            best = torch.minimum(squared, best)
+        return scales
+
+    def nearest(self, weight: Tensor, scale: Tensor) -> Tensor:
+        """The nearest of the numbers."""
+        return torch.round(weight / scale).clamp(LOWEST, HIGHEST)
 
 
 class Int4Linear(Quantized):
@@ -51,11 +78,8 @@ class Int4Linear(Quantized):
 
     @torch.no_grad()
     def take(self, weight: Tensor, moments: Tensor | None = None) -> None:
-        """Take the numbers of a weight [outputs, inputs]. moments: of what the layer reads, as of
-        `compensated`; without them each weight becomes the nearest number."""
-        outputs, groups, half = self.weight.shape
-        wide = weight.double().reshape(outputs, groups, 2 * half)
-        numbers, scale = rounded(wide) if moments is None else compensated(wide, moments)
+        """Take the numbers of a weight [outputs, inputs]. moments: as of `rounded`."""
+        numbers, scale = rounded(weight, FourBits(), self.rule.group, moments)
         self.weight.copy_(in_pairs((numbers + 8).to(torch.uint8)))
         self.output_scale.copy_(scale)
 

@@ -18,6 +18,7 @@ from golow.records.quantization import (
     QuantizedLayer,
 )
 from golow.workload.quantization.calibration import Range, Samples, calibrated, moments
+from golow.workload.quantization.fp8_linear import Fp8Linear
 from golow.workload.quantization.int4_weights import Int4Linear
 from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.quantization.replacing import (
@@ -57,12 +58,12 @@ def quantized(
 ) -> QuantizedModule:
     """A copy of the module with its convolutions and linear layers quantised by the rule.
 
-    samples: for the ranges of activations, and for the rounding to 4 bits, which without them gives
-    the nearest numbers. share: of the values that a range must hold. keep: layers, or modules with
-    layers, that stay as they are. group: inputs that share a scale of ``int4-weights``. in_8_bits:
-    layers, or modules with layers, that are quantised by ``int8-weights`` instead. Raises
-    `GolowError` if there is no layer to quantise or to keep, and for weights or activations that
-    are not finite.
+    samples: for the ranges of activations, and for the rounding of weights to 4 bits or to e4m3,
+    which without them gives the nearest numbers. share: of the values that a range must hold. keep:
+    layers, or modules with layers, that stay as they are. group: inputs that share a scale of
+    ``int4-weights``. in_8_bits: layers, or modules with layers, that are quantised by
+    ``int8-weights`` instead. Raises `GolowError` if there is no layer to quantise or to keep, and
+    for weights or activations that are not finite.
     """
     whole, module = module, copy.deepcopy(module)
     rules = dict.fromkeys(_paths(module), rule)
@@ -99,9 +100,11 @@ def quantized(
 
 
 def _compensate(module: nn.Module, original: nn.Module, samples: Samples) -> None:
-    """Let rounding errors of 4 bits make up for one another in what samples show to be read."""
+    """Let rounding errors of weights make up for one another in what samples show to be read."""
     layers = {
-        path: layer for path, layer in module.named_modules() if isinstance(layer, Int4Linear)
+        path: layer
+        for path, layer in module.named_modules()
+        if isinstance(layer, Int4Linear | Fp8Linear)
     }
     for path, products in moments(original, list(layers), samples):
         layers[path].take(original.get_parameter(f"{path}.weight").detach(), products)

@@ -1,18 +1,18 @@
-"""Rounding to 4 bits whose errors make up for one another, against least squares."""
+"""Rounding of weights whose errors make up for one another, against least squares."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
-from golow.records.quantization import QuantizedLayer
-from golow.workload.quantization import calibration
+from golow.records.quantization import QuantizationRule
+from golow.workload.quantization import calibration, compensation
 from golow.workload.quantization.calibration import moments
-from golow.workload.quantization.int4_rounding import DAMPING, best_scale, compensated, rounded
-from golow.workload.quantization.int4_weights import Int4Linear
+from golow.workload.quantization.compensation import DAMPING, Numbers, rounded
+from golow.workload.quantization.fp8_linear import E4m3Numbers
+from golow.workload.quantization.int4_weights import FourBits
 from golow.workload.quantization.quantize import quantized
 from support.models.quantized_networks import samples_of
 
@@ -35,53 +35,59 @@ def values(numbers: Tensor, scale: Tensor) -> Tensor:
     return (numbers * scale).flatten(1)
 
 
-def test_later_weights_are_those_of_least_squares() -> None:
+@pytest.mark.parametrize(
+    ("to", "group"), [(FourBits(), 8), (FourBits(), INPUTS), (E4m3Numbers(), INPUTS)]
+)
+def test_later_weights_are_those_of_least_squares(
+    to: Numbers, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After each input, the weights of all later ones are solved for again, by normal equations."""
+    monkeypatch.setattr(compensation, "BLOCK", 5)
     x, wide = alike(), weight()
-    products = (x.T @ x / len(x)).numpy()
-    damped = products + DAMPING * products.diagonal().mean() * np.eye(INPUTS)
-    left, found = wide.numpy().copy(), np.zeros((OUTPUTS, INPUTS))
+    products = x.T @ x / len(x)
+    damped = products + DAMPING * products.diagonal().mean() * torch.eye(INPUTS)
+    left, found = wide.clone(), torch.zeros_like(wide)
     for i in range(INPUTS):
-        if i % GROUP == 0:
-            scale = best_scale(torch.from_numpy(left[:, i : i + GROUP].copy())).numpy()
-        found[:, i] = np.clip(np.rint(left[:, i : i + 1] / scale), -8, 7)[:, 0] * scale[:, 0]
+        if i % group == 0:
+            scale = to.scale_of(left[:, i : i + group])
+        found[:, i : i + 1] = to.nearest(left[:, i : i + 1], scale) * scale
         done, later = slice(0, i + 1), slice(i + 1, INPUTS)
-        lost = (wide.numpy() - found)[:, done]
-        left[:, later] = (
-            wide.numpy()[:, later]
-            + np.linalg.solve(damped[later, later], damped[later, done] @ lost.T).T
-        )
-    grouped = wide.reshape(OUTPUTS, -1, GROUP)
-    made = values(*compensated(grouped, torch.from_numpy(products)))
-    np.testing.assert_allclose(made.numpy(), found, rtol=1e-6, atol=1e-9)
+        lost = (wide - found)[:, done]
+        back = torch.linalg.solve(damped[later, later], damped[later, done] @ lost.T).T
+        left[:, later] = wide[:, later] + back
+    made = values(*rounded(wide, to, group, products))
+    torch.testing.assert_close(made, found, rtol=1e-6, atol=1e-9)
 
 
-def test_outputs_move_less_than_with_the_nearest_numbers() -> None:
+@pytest.mark.parametrize(("to", "factor"), [(FourBits(), 1.5), (E4m3Numbers(), 2)])
+def test_outputs_move_less_than_with_the_nearest_numbers(to: Numbers, factor: float) -> None:
     x, wide = alike(), weight()
-    grouped = wide.reshape(OUTPUTS, -1, GROUP)
-    plain = values(*rounded(grouped))
-    made = values(*compensated(grouped, x.T @ x / len(x)))
+    plain = values(*rounded(wide, to, GROUP, None))
+    made = values(*rounded(wide, to, GROUP, x.T @ x / len(x)))
     moved = [float((x @ (found - wide).T).norm()) for found in (made, plain)]
-    assert moved[0] < moved[1] / 1.5
+    assert moved[0] < moved[1] / factor
     assert float((made - wide).norm()) > float((plain - wide).norm())
 
 
 @pytest.mark.parametrize("products", [torch.eye(INPUTS), torch.zeros(INPUTS, INPUTS)])
-def test_inputs_that_are_unrelated_get_the_nearest_numbers(products: Tensor) -> None:
-    grouped = weight().reshape(OUTPUTS, -1, GROUP)
-    for one, other in zip(compensated(grouped, products.double()), rounded(grouped), strict=True):
+@pytest.mark.parametrize("to", [FourBits(), E4m3Numbers()])
+def test_inputs_that_are_unrelated_get_the_nearest_numbers(to: Numbers, products: Tensor) -> None:
+    both = (rounded(weight(), to, GROUP, given) for given in (products.double(), None))
+    for one, other in zip(*both, strict=True):
         assert torch.equal(one, other)
 
 
-def test_hard_weights_and_inputs_stay_finite() -> None:
+@pytest.mark.parametrize("to", [FourBits(), E4m3Numbers()])
+def test_hard_weights_and_inputs_stay_finite(to: Numbers) -> None:
     """Zeros, an outlier, an input that is always zero, and fewer samples than inputs."""
     x, wide = alike(rows=2), weight()
     x[:, 3] = 0
     wide[0], wide[1, 2], wide[2] = 0, 1e30, -1e-30
-    numbers, scale = compensated(wide.reshape(OUTPUTS, -1, GROUP), x.T @ x)
-    assert bool((numbers.abs() <= 8).all()) and bool(torch.isfinite(scale).all())
-    assert bool((values(numbers, scale)[0] == 0).all())
-    assert float(values(numbers, scale)[1, 2]) == pytest.approx(1e30, rel=0.1)
+    numbers, scale = rounded(wide, to, GROUP, x.T @ x)
+    assert bool((numbers.abs() <= 448).all()) and bool(torch.isfinite(scale).all())
+    found = values(numbers, scale)
+    assert bool((found[0] == 0).all())
+    assert float(found[1, 2]) == pytest.approx(1e30, rel=0.1)
 
 
 # ---------------------------------------------------------------- in a network
@@ -92,18 +98,14 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
 
 
-def test_a_network_learns_from_its_samples() -> None:
+@pytest.mark.parametrize("rule", ["int4-weights", "fp8-weights"])
+def test_a_network_learns_from_its_samples(rule: QuantizationRule) -> None:
     module, x = network(), alike(300, 64).float()
-    learned = quantized(module, "int4-weights", samples_of(x[:100], x[100:200]), group=32).module
-    plain = quantized(module, "int4-weights", samples_of(), group=32).module
+    learned = quantized(module, rule, samples_of(x[:100], x[100:200]), group=32).module
+    plain = quantized(module, rule, samples_of(), group=32).module
     with torch.no_grad():
         moved = [float((net(x[200:]) - module(x[200:])).norm()) for net in (learned, plain)]
     assert moved[0] < moved[1] / 2
-    direct = Int4Linear(nn.Linear(64, 32), QuantizedLayer(path="", rule="int4-weights", group=32))
-    products = (x[:200].T @ x[:200]).double() / 200
-    direct.take(module.get_submodule("0").weight.detach(), products)
-    again = learned.get_submodule("0")
-    assert float((direct.weight != again.weight).float().mean()) < 0.01
 
 
 def test_moments_are_taken_in_as_many_passes_as_memory_needs(
