@@ -20,7 +20,7 @@ from golow.records.errors import GolowError
 
 BINS = 4096
 MOST_BYTES = 2 << 30
-"""Of moments at a time."""
+"""Memory for moments at a time."""
 
 Samples = Callable[[], Iterable[tuple[Tensor, ...]]]
 """The inputs of the forward passes, from the first one each time it is called."""
