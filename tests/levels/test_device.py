@@ -38,7 +38,7 @@ without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="torch 
 MISTAKES = [
     pytest.param({"device": "cuda"}, "built without CUDA", "golow doctor", marks=without_cuda),
     ({"device": "tpu"}, "no device 'tpu'", "cpu and cuda"),
-    ({"precision": "fp8"}, "no precision 'fp8'", "bf16"),
+    ({"precision": "fp9"}, "no precision 'fp9'", "bf16"),
     ({"precision": "bf16"}, "bf16 is for a GPU", "--device cuda"),
     ({"precision": "tf32"}, "tf32 is for a GPU", "--device cuda"),
     ({"cold": True}, "cache of a GPU", "--device cuda"),
