@@ -3,7 +3,7 @@ keywords of the API that they become."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,7 @@ from golow.commands.options import (
 )
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
+from golow.workload.request import sample_shape
 
 if TYPE_CHECKING:
     from golow.workload.request import GraphOptions, WorkloadOptions
@@ -304,13 +305,16 @@ def graph_options(
     loss: str | None,
     published: PublishedFlags,
 ) -> GraphOptions:
-    """The keywords of the API for these options. Raises `GolowError` for an invalid shape."""
+    """The keywords of the API for these options. Raises `GolowError` for an invalid shape, and for
+    a loss without training."""
+    if loss is not None and inputs.mode is ModeName.infer:
+        raise _of_training("loss")
     return {
         "mode": inputs.mode.value,
         "batch": inputs.batch,
         "resolution": inputs.resolution,
         "sequence": inputs.sequence,
-        "input_shape": _shape(inputs.input),
+        "input_shape": None if inputs.input is None else sample_shape(inputs.input),
         "channels": channels,
         "classes": classes,
         "loss": loss,
@@ -364,9 +368,12 @@ def ranks_of(flags: RanksFlags, device: DeviceName) -> int:
     return first
 
 
-def optimizer_of(flags: OptimizerFlags) -> Optimizer:
+def optimizer_of(flags: OptimizerFlags, mode: ModeName = ModeName.train) -> Optimizer:
     """The optimizer that these options describe; None is the optimizer's own default. Raises
-    `GolowError` for betas that are not two numbers."""
+    `GolowError` for betas that are not two numbers, and for any of the options without training."""
+    for one in fields(flags):
+        if mode is ModeName.infer and getattr(flags, one.name) != one.default:
+            raise _of_training(one.name)
     try:
         first, second = (float(part) for part in flags.betas.split(","))
     except ValueError:
@@ -386,14 +393,9 @@ def optimizer_of(flags: OptimizerFlags) -> Optimizer:
     )
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
-    """Parse a sample's shape such as 3x224x224; raises `GolowError` for anything else."""
-    if text is None:
-        return None
-    try:
-        return tuple(int(size) for size in text.lower().split("x"))
-    except ValueError:
-        raise GolowError(
-            f"{text!r} is not a shape",
-            "write the shape of one sample, without the batch, for example 3x224x224.",
-        ) from None
+def _of_training(name: str) -> GolowError:
+    option = f"--{name.replace('_', '-')}"
+    return GolowError(
+        f"{option} is for training steps; without --mode train, golow runs forward passes",
+        f"add --mode train, or leave out {option}.",
+    )

@@ -35,6 +35,7 @@ from golow.workload.quantization.replacing import parameter_count, with_rules_of
 from golow.workload.request import (
     Loss,
     Request,
+    require_mode,
     require_optimizer,
     require_precision,
     require_ranks,
@@ -220,8 +221,7 @@ def _name_of(source: ModelSource) -> str:
 
 def _require_sense(request: Request) -> None:
     """Raise `GolowError` for a request that no model can run."""
-    if request.mode not in ("infer", "train"):
-        raise GolowError(f"there is no mode {request.mode!r}", "modes are infer and train.")
+    require_mode(request.mode)
     require_whole_numbers(request)
     if request.batch is not None and request.batch < 1:
         raise GolowError(f"a batch of {request.batch} has no samples", "use --batch 1 or more.")

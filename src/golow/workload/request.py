@@ -106,6 +106,23 @@ class WorkloadOptions(GraphOptions, total=False):
     device: Device
 
 
+def sample_shape(text: str) -> tuple[int, ...]:
+    """Parse the shape of one sample, such as 3x224x224. Raises `GolowError` for anything else."""
+    try:
+        return tuple(int(size) for size in text.lower().split("x"))
+    except ValueError:
+        raise GolowError(
+            f"{text!r} is not a shape",
+            "write the shape of one sample, without the batch, for example 3x224x224.",
+        ) from None
+
+
+def require_mode(mode: Mode) -> None:
+    """Raise `GolowError` for a mode that golow does not have."""
+    if mode not in get_args(Mode):
+        raise GolowError(f"there is no mode {mode!r}", "modes are infer and train.")
+
+
 def require_whole_numbers(request: Request) -> None:
     """Raise `GolowError` for a size, a count or a seed that is not a whole number."""
     for name in WHOLE_NUMBERS:
@@ -158,9 +175,10 @@ def require_ranks(request: Request) -> None:
 def require_optimizer(optimizer: Optimizer) -> None:
     """Raise `GolowError` for numbers that are not finite, or that PyTorch's optimizer refuses, and
     for settings that the optimizer does not have."""
+    kind = f"of type {type(optimizer).__name__}"
     if not isinstance(optimizer, Optimizer):
         raise GolowError(
-            f"the optimizer is {optimizer!r}",
+            f"the optimizer is {repr(optimizer) if isinstance(optimizer, str) else kind}",
             f"give {EXAMPLE}; golow constructs torch's optimizer from it.",
         )
     known = get_args(OptimizerName)

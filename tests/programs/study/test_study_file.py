@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golow.programs.study.cell import request_of
 from golow.programs.study.cells import cells, key
 from golow.programs.study.file import built_in, read_study
+from golow.programs.study.memory import GUESSED_BYTES, guessed_bytes
 from golow.programs.study.published import with_published
 from golow.programs.study.run import find_study
 from golow.programs.study.store import to_toml
 from golow.programs.study.study_record import Study, StudyLimits, asks
 from golow.records.errors import GolowError
+from golow.report.study.table import cell_text
 
 WHOLE = """\
 name = "mine"
@@ -273,3 +277,39 @@ def test_precisions_that_quantise_are_on_the_axis(tmp_path: Path) -> None:
     assert [cell.calibrate for cell in cells(read_study(file), 1)] == ["digits"]
     with pytest.raises(GolowError, match="int8 is for a CPU"):
         read_study(file, device="cuda")
+
+
+OWN = 'name = "x"\nmodel = "net.py:Net"\nlevels = "eager"\nbatch = 2\n'
+
+
+def test_a_model_of_a_file_takes_samples_of_the_stated_shape(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("first")
+    study = find_study(written(tmp_path, f'{OWN}input = "3x8x12"\n'), tmp_path)
+    (cell,) = cells(study, 1)
+    assert request_of(cell).input_shape == (3, 8, 12)
+    assert asks(study, cell)
+    assert cell_text(cell).endswith("Net infer, batch 2, 3x8x12")
+    assert read_study(written(tmp_path, to_toml(study))) == study
+    (other,) = cells(find_study(written(tmp_path, f"{OWN}resolution = 8\n"), tmp_path), 1)
+    assert key(cell) != key(other)
+    assert guessed_bytes(cell) == GUESSED_BYTES["infer"][0] * 2 * 3 * 8 * 12
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('input = "3xlarge"', "'3xlarge' is not a shape"),
+        ('input = "3x0x8"', "the input 3x0x8 is empty"),
+        ("input = 16", "input: expected `str`, got `int`"),
+        ('input = "16"\nresolution = 8', "input and resolution both give the shape"),
+        ('input = "16"\nmodel = ["mlp"]', "input is not for mlp, whose inputs golow knows"),
+        ('input = "16"\n[generation]\nprompt = 8\ntokens = 2', "texts have no input"),
+    ],
+)
+def test_a_stated_shape_is_one_and_for_a_model_that_needs_it(
+    line: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text("first")
+    text = OWN.replace('model = "net.py:Net"\n', "") if "model" in line else OWN
+    with pytest.raises(GolowError, match=f"line [45]: {re.escape(says)}"):
+        read_study(written(tmp_path, f"{text}{line}\n"))

@@ -16,7 +16,7 @@ from golow.observer import Observer
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
-from golow.workload.request import Request, require_precision, require_ranks
+from golow.workload.request import Request, require_mode, require_precision, require_ranks
 
 
 def compare(request: Request, settings: ComparisonSettings, observer: Observer) -> Comparison:
@@ -53,6 +53,7 @@ def require_sense(request: Request, settings: ComparisonSettings) -> None:
         raise GolowError(
             f"an interval of {settings.interval} is not allowed", "use --interval 0.02 or so."
         )
+    require_mode(request.mode)
     require_precision(request.device, request.precision)
     require_ranks(request)
     if request.ranks > 1 and settings.turn is not None and settings.turn.is_shared:

@@ -141,15 +141,17 @@ class _Stages:
             self.stage("racing")
 
 
-def _request(cell: Cell) -> Request:
+def request_of(cell: Cell) -> Request:
+    """Return the request for the comparison or load test of a cell."""
     from golow.worker.cores import threads_of_rank
-    from golow.workload.request import Request
+    from golow.workload.request import Request, sample_shape
 
     return Request(
         cell.model,
         mode=cell.mode,
         batch=cell.batch if cell.load is None else None,
         resolution=cell.resolution,
+        input_shape=sample_shape(cell.input) if cell.input else None,
         channels=cell.channels,
         classes=cell.classes,
         pretrained=cell.pretrained,
@@ -222,7 +224,7 @@ def _loaded(cell: Cell, asked: StudyLoad, folder: Path) -> str:
         seconds=asked.seconds,
         repeats=asked.repeats,
     )
-    request, record = _quantized(_request(cell), cell)
+    request, record = _quantized(request_of(cell), cell)
     found = load_test(request, settings, _Stages())
     if found.interrupted:
         raise KeyboardInterrupt  # a part of a load test is not an outcome
@@ -251,7 +253,7 @@ def _compared(cell: Cell) -> tuple[Comparison, Quantization | None]:
         brief=True,
         turn=Turn(Path(os.environ[TURNS])) if TURNS in os.environ else None,
     )
-    request, record = _quantized(_request(cell), cell)
+    request, record = _quantized(request_of(cell), cell)
     comparison = compare(request, settings, _Stages())
     if comparison.race.stopped_because == "interrupted":
         raise KeyboardInterrupt  # a part of a comparison is not an outcome

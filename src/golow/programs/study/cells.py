@@ -68,6 +68,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             generation=generation,
             calibrate=calibrate_of(study, precision),
             ranks=ranks,
+            input=study.input,
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
@@ -81,7 +82,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
 
 def work(batch: int, resolution: int | None) -> int:
     """The size with which time and memory of a large cell grow: the pixels of a batch, or its
-    samples if each model has its own resolution."""
+    samples if the study has no resolution."""
     return batch * (resolution or 1) ** 2
 
 
@@ -129,6 +130,7 @@ LATER: dict[str, Any] = {
     "generation": None,
     "calibrate": "",
     "ranks": 1,
+    "input": "",
 }
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""

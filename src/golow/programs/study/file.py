@@ -43,6 +43,7 @@ from golow.records.quantization import QuantizationRule
 from golow.records.workload import Device, Precision
 from golow.storage.files import is_file, read_text
 from golow.workload.generation.request import PRECISIONS
+from golow.workload.request import sample_shape
 
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads", "ranks", "gpus")
 AXES_OF_TABLES = {"load": ("rate", "contexts"), "generation": ("prompt", "tokens")}
@@ -61,6 +62,8 @@ ALLOWED = {
     "device": "cpu or cuda",
     "batch": "whole numbers from 1",
     "resolution": "whole numbers from 1: sides of the square images",
+    "input": 'the shape of one sample, such as "3x224x224" or "16", instead of a resolution; '
+    "for models of your own",
     "precision": "default, ieee, tf32, bf16, fp16; on a CPU default, ieee, and in inference "
     f"{', '.join(RULES)}, which quantise the network first; with [generation] those of "
     "golow generate",
@@ -181,6 +184,7 @@ class _Reader:
                     self._fail(axis, f"{axis}: {value} is less than 1")
         self._require_ranks(study)
         self._require_models(study)
+        self._require_input(study)
         self._require_limits(study.limits)
         if study.generation is not None:
             self._require_generation(study, study.generation)
@@ -232,6 +236,20 @@ class _Reader:
                 meant = f"did you mean {' or '.join(near)}? " if near else ""
                 self._fail("model", f"there is no model {name!r}", meant + ALLOWED["model"])
 
+    def _require_input(self, study: Study) -> None:
+        if not study.input:
+            return
+        if study.resolution:
+            self._fail("input", "input and resolution both give the shape", "use only one of them.")
+        if known := [name for name in study.model if name in models.ZOO or name.startswith("hf:")]:
+            self._fail("input", f"input is not for {known[0]}, whose inputs golow knows")
+        try:
+            smallest = min(sample_shape(study.input))
+        except GolowError as error:
+            self._fail("input", error.message)
+        if smallest < 1:
+            self._fail("input", f"the input {study.input} is empty")
+
     def _require_levels(self, study: Study) -> None:
         for name in study.levels:
             everywhere = product(study.mode, study.rank_counts)
@@ -270,7 +288,7 @@ class _Reader:
             self._fail("load", "[load] and [generation] are two studies")
         if study.mode != ("infer",):
             self._fail("mode", "text is generated in inference", 'mode: "infer" alone.')
-        for name in ("resolution", "channels", "phase"):
+        for name in ("resolution", "input", "channels", "phase"):
             if getattr(study, name):
                 self._fail(name, f"texts have no {name}", "leave it out with [generation].")
         for name, least in (("prompt", 1), ("tokens", 2)):

@@ -8,6 +8,7 @@ in a cell is timed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from statistics import median_low
@@ -19,6 +20,7 @@ from golow.models import ZOO
 from golow.programs.study.cells import work
 from golow.programs.study.study_record import Cell, CellRecord
 from golow.records.workload import Mode
+from golow.workload.request import sample_shape
 
 # Small images need more bytes per pixel than large ones, so a prediction is not exact. Only a cell
 # predicted at more than this many times the limit is certain not to fit.
@@ -60,7 +62,7 @@ def limit_bytes(text: str, total: int | None) -> int | None:
 def family(cell: Cell) -> tuple[object, ...]:
     """Key of cells of which one can predict the others."""
     where = cell.device, cell.threads, cell.ranks
-    return cell.model, cell.source, cell.mode, cell.precision, *where
+    return cell.model, cell.source, cell.mode, cell.precision, cell.input, *where
 
 
 def relatives(cell: Cell, records: Iterable[CellRecord]) -> list[CellRecord]:
@@ -87,12 +89,14 @@ def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
 
 
 def guessed_bytes(cell: Cell) -> int:
-    """A fixed guess for a cell about which nothing is known yet."""
+    """A fixed guess for a cell about which nothing is known yet: by the pixels of a batch, or by
+    its elements if the study states the input."""
     entry = ZOO.get(cell.model)
-    resolution = cell.resolution or (entry.resolution if entry else 224)
+    side = cell.resolution or (entry.resolution if entry else 224)
+    elements = cell.batch * math.prod(sample_shape(cell.input)) if cell.input else None
     a_pixel, a_parameter = GUESSED_BYTES[cell.mode]
     parameters = entry.parameters if entry else 0
-    return a_pixel * work(cell.batch, resolution) + a_parameter * parameters
+    return a_pixel * (elements or work(cell.batch, side)) + a_parameter * parameters
 
 
 def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:

@@ -82,10 +82,12 @@ def _with_inputs(study: Study, file: Path) -> Study:
     """The study; raises `GolowError` if every cell of one of its models would fail without a
     size. Texts have none."""
     own = next((name for name in study.model if is_code(name)), None)
-    if own is not None and not study.resolution and study.generation is None:
+    sized = study.resolution or study.input or study.generation is not None
+    if own is not None and not sized:
         raise GolowError(
             f"{file} states no size for the input of {own}",
-            "add resolution = 224, or another side: it gets images with 3 channels.",
+            'add input = "3x224x224", the shape of one sample, or resolution = 224 for images '
+            "with 3 channels.",
         )
     return study
 

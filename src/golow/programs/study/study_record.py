@@ -79,8 +79,9 @@ class CellGeneration(Record, frozen=True, kw_only=True):
 class Study(Record, frozen=True, kw_only=True):
     """The axes, and what is measured at each point of their grid.
 
-    resolution: side of the square images; empty means each model's own. threads: empty means
-    one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
+    resolution: side of the square images; empty means each model's own. input: instead, the shape
+    of one sample, such as 3x32x64, for models that are not of the zoo. threads: empty means one per
+    physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
     classes: for models of the zoo; None means their own. ranks, gpus: processes on a CPU, or GPUs,
     that train together, each with that batch; inference has one. pretrained and phase: of published
     models, as in `golow.workload.request.Request`. calibrate: samples for precisions that quantise.
@@ -94,6 +95,7 @@ class Study(Record, frozen=True, kw_only=True):
     device: Device = "cpu"
     batch: tuple[int, ...]
     resolution: tuple[int, ...] = ()
+    input: str = ""
     precision: tuple[Precision | QuantizationRule | TextPrecision, ...] = ("default",)
     calibrate: str = "inputs"
     threads: tuple[int, ...] | Literal["doubling"] = ()
@@ -129,8 +131,9 @@ class Cell(Record, frozen=True, kw_only=True):
 
     levels: those of the study that can run in this mode on this device, by their own names (no
     alias), the baseline among them. resolution, channels, classes: None means the model's own.
-    threads: of each rank; None means one per physical core of its share. source: sha256 of the
-    model's file, empty for a model of the zoo or a package."""
+    input: the shape of one sample; empty means the resolution or the model's own. threads: of each
+    rank; None means one per physical core of its share. source: sha256 of the model's file, empty
+    for a model of the zoo or a package."""
 
     model: str
     mode: Mode
@@ -150,6 +153,7 @@ class Cell(Record, frozen=True, kw_only=True):
     load: StudyLoad | None = None
     generation: CellGeneration | None = None
     calibrate: str = ""
+    input: str = ""
     ranks: int = 1
 
     @property
@@ -195,6 +199,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.device == study.device
         and cell.batch in study.batch
         and cell.resolution in (study.resolution or (None,))
+        and cell.input == study.input
         and cell.precision in study.precision
         and (threads == "doubling" or cell.threads in threads)
         and cell.ranks in study.rank_counts

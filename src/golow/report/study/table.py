@@ -173,7 +173,7 @@ def study_text(study: Study) -> str:
     axes = [
         _several(study.model, "model"),
         " and ".join(study.mode),
-        f"{_several(study.batch, 'batch')}, {_several(study.resolution, 'resolution')}",
+        f"{_several(study.batch, 'batch')}, {_size(study)}",
         *([_several(study.precision, "precision")] if study.precision != ("default",) else []),
         *([_several(study.threads, "threads")] if study.threads else []),
         *_lengths(study),
@@ -189,6 +189,8 @@ def cell_text(cell: Cell) -> str:
     parts = [f"{cell.model.rpartition('/')[2]} {cell.mode}", f"batch {cell.batch}"]
     if cell.resolution is not None:
         parts.append(f"{cell.resolution}x{cell.resolution}")
+    if cell.input:
+        parts.append(cell.input)
     if cell.precision != "default":
         parts.append(cell.precision)
     if cell.generation is not None:
@@ -213,6 +215,10 @@ def reason_text(reason: str) -> str:
     if not first.endswith(":"):
         return first
     return f"{first} {traceback[-1].strip()}" if traceback else first.rstrip(":")
+
+
+def _size(study: Study) -> str:
+    return f"input {study.input}" if study.input else _several(study.resolution, "resolution")
 
 
 def _several(values: Sequence[object], name: str) -> str:
