@@ -78,6 +78,14 @@ MISTAKES = [
     (["compare", "lenet5", "--time-limit", "-1"], "--time-limit 60"),
     (["compare", "lenet5", "--columns", "sped"], "percentiles"),
     (["compare", "lenet5", "--fail-above", "5%"], "--against"),
+    (["compare", "lenet5", "--levels", ","], "--levels , names nothing"),
+    (["generate", "gpt2_small", "--levels", ""], "names nothing"),
+    (["compare", "lenet5", "--loss", "mse_loss"], "add --mode train"),
+    (["audit", "lenet5", "--learning-rate", "0.1"], "--learning-rate is for training steps"),
+    (
+        ["emit", "lenet5", "--optimizer", "adam", "--out", "x"],
+        "add --mode train, or leave out --opt",
+    ),
     (["compare", "lenet5", "--json", "-", "--format", "html"], "a file with --json"),
     (["compare", "lenet5", "--mode", "train", "--optimizer", "lion"], "adamw"),
     (["train", "lenet5", "--dataset", "digits", "--betas", "0.9"], "0.9,0.999"),
@@ -89,8 +97,11 @@ MISTAKES = [
     (["lower", "lenet5", "--precision", "int8"], "golow quantize MODEL --rule int8"),
     (["lower", "lenet5", "--precision", "int9"], "'int9' is not one of default"),
     (["profile", "lenet5", "--precision", "fp8-weights"], "take that file as --weights"),
+    (["train", "lenet5", "--dataset", "digits", "--figures", "/dev/null/f"], "with --figures"),
+    (["train", "lenet5", "--dataset", "digits", "--tensorboard", "/dev/null/f"], "--tensorboard"),
     (["generate", "gpt2_small", "--precision", "int8"], "needs samples of text"),
     (["build", "lenet5", "--precision", "int8", "--out", "x.golow"], "--calibrate digits"),
+    (["build", "lenet5", "--threads", "0", "--out", "x.golow"], "use --threads 1 or more"),
 ]
 
 

@@ -14,6 +14,7 @@ from golow.commands.compare import compare
 from golow.commands.load import load
 from golow.commands.panels import OPTIONS, PANELS
 from golow.commands.splice import splice
+from golow.levels.generation.table import LEVELS
 from golow.models import ZOO
 from support.command import golow
 
@@ -83,3 +84,9 @@ def test_help_fits_into_80_columns(
 ) -> None:
     text = shown(tmp_path, monkeypatch, *command.split())
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_help_names_every_level_that_generates_texts() -> None:
+    options = get_command(app).commands["generate"].params  # type: ignore[attr-defined]
+    (levels,) = (option for option in options if option.name == "levels")
+    assert all(level.name in levels.help for level in LEVELS)

@@ -48,7 +48,7 @@ class LoadedModule(Uncopied):
         require_runnable(self.manifest)
         self._threads = self.manifest.threads if threads is None else threads
         if self._threads < 1:
-            raise GolowError(f"{self._threads} threads compute nothing", "use threads=1 or more.")
+            raise GolowError(f"{self._threads} threads compute nothing", "use --threads 1 or more.")
         if weights is None and WEIGHTS not in container:
             raise GolowError(
                 f"{file} was saved without weights", "name a file of them: weights=FILE."

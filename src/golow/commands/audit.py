@@ -87,7 +87,7 @@ def audit(
                     model,
                     levels=names(levels),
                     **workload_options(inputs, network, published, execution),
-                    optimizer=optimizer_of(optimizer),
+                    optimizer=optimizer_of(optimizer, inputs.mode),
                     threads=execution.threads,
                     precision=precision.value,
                     quick=quick,

@@ -149,7 +149,7 @@ def compare(
                     **workload_options(inputs, network, published, execution),
                     levels=names(levels),
                     workers=workers(worker or []),
-                    optimizer=optimizer_of(optimizer),
+                    optimizer=optimizer_of(optimizer, inputs.mode),
                     threads=execution.threads,
                     ranks=ranks_of(ranks, execution.device),
                     precision=precision.value,

@@ -76,7 +76,7 @@ def emit(
     request = Request(
         model,
         **options,
-        optimizer=optimizer_of(optimizer),
+        optimizer=optimizer_of(optimizer, inputs.mode),
         threads=default_threads() if execution.threads is None else execution.threads,
         precision=precision.value,
     )

@@ -20,6 +20,7 @@ from golow.commands.options import (
     Threads,
     Workers,
     names,
+    some_names,
     workers,
 )
 from golow.commands.quiet import prints_to_stderr
@@ -89,7 +90,8 @@ def generate(
         str | None,
         typer.Option(
             help="Comma-separated levels: eager, eager:static, compile:static, "
-            "compile:static-cudagraphs, onednn, cudnn.  [default: all for the device]"
+            "compile:static-cudagraphs, openvino, onednn, cudnn.  [default: all for the device]",
+            callback=some_names,
         ),
     ] = None,
     worker: Workers = None,

@@ -65,10 +65,21 @@ Classes = Annotated[
     int | None,
     typer.Option(help="Number of classes, or size of the vocabulary, for built-in models."),
 ]
+
+
+def some_names(text: str | None, option: typer.CallbackParam) -> str | None:
+    """Raise `GolowError` for a list without a name, which is not the same as the default."""
+    if text is not None and not names(text):
+        raise GolowError(f"{option.opts[0]} {text} names nothing", "leave it out, or name some.")
+    return text
+
+
 LevelNames = Annotated[
     str | None,
     typer.Option(
-        help="Comma-separated levels from `golow levels`.", autocompletion=completion.levels
+        help="Comma-separated levels from `golow levels`.",
+        autocompletion=completion.levels,
+        callback=some_names,
     ),
 ]
 Workers = Annotated[
@@ -181,6 +192,15 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
             "name a folder or a file; only --json - writes to standard output.",
         )
     return path
+
+
+def folder_place(path: Path | None, option: typer.CallbackParam) -> Path | None:
+    """Raise `GolowError` as `no_stream` does, and now, rather than after minutes, if no files can
+    be written into the folder. It may not exist yet."""
+    place = no_stream(path, option)
+    if place is not None:
+        require_writable(place, f"name another folder with {option.opts[0]}.")
+    return place
 
 
 def page_place(path: Path | None) -> Path | None:

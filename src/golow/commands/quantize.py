@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from golow.commands.keeping import shown_and_saved
-from golow.commands.options import Model, names, no_stream
+from golow.commands.options import Model, folder_place, names, no_stream
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
@@ -119,7 +119,7 @@ def quantize(
     published: PublishedFlags,
     seed: Seed = 0,
     record: Annotated[
-        Path, typer.Option(help="Folder for the records.", callback=no_stream)
+        Path, typer.Option(help="Folder for the records.", callback=folder_place)
     ] = Path("runs"),
 ) -> None:
     """Quantise a model to 8 or 4 bits, and report how far it is from the original and how much

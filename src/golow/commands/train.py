@@ -21,6 +21,7 @@ from golow.commands.options import (
     Threads,
     Trust,
     Workers,
+    folder_place,
     names,
     no_stream,
     require_package,
@@ -154,7 +155,7 @@ def train(
     figures: Annotated[
         Path | None,
         typer.Option(
-            help="Also write figures to this folder.", show_default=False, callback=no_stream
+            help="Also write figures to this folder.", show_default=False, callback=folder_place
         ),
     ] = None,
     tensorboard: Annotated[
@@ -162,7 +163,7 @@ def train(
         typer.Option(
             help="Also write TensorBoard logs to this folder.",
             show_default=False,
-            callback=no_stream,
+            callback=folder_place,
         ),
     ] = None,
     report: ReportFile = None,

@@ -66,7 +66,7 @@ def compile_at_level(
             "leave it out.",
         )
     if threads is not None and threads < 1:
-        raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
+        raise GolowError(f"{threads} threads compute nothing", "use --threads 1 or more.")
     require_inferring(module)
     require_shapes(module, type(module).__name__)
     example = listed_example(module, example)

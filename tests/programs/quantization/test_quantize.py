@@ -129,6 +129,8 @@ def test_the_lowering_shows_each_layers_operator(record: Quantization) -> None:
 REFUSED = {
     "no such data set": (["--calibrate", "nothing"], "there is no data set 'nothing'"),
     "another name": (["--out", "q.bin"], "q.bin is not the name of a .safetensors file"),
+    "no folder": (["--out", "no/q.safetensors"], "there is no folder no"),
+    "a record in a file": (["--record", "/dev/null/runs"], "name another folder with --record"),
     "a percentile of 0": (["--clipping-percentile", "0"], "not between 50% and 100%"),
     "a gate of 2": (["--gate", "2"], "the gate 2.0 is not a share"),
     "a group of 48": (["--group", "48"], "--group 48 is not a group size"),

@@ -54,7 +54,7 @@ class Processor:
                 "call the module's .float().",
             )
         if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise GolowError(f"{threads!r} threads compute nothing", "use threads=1 or more.")
+            raise GolowError(f"{threads!r} threads compute nothing", "use --threads 1 or more.")
         probe = onednn.probe()
         if not probe.available:
             raise GolowError(f"onednn: {probe.missing}", probe.fix)

@@ -37,7 +37,11 @@ from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.quantization.quantize import GROUP, GROUPS, quantized
-from golow.workload.quantization.quantized_weights import rules_in, write_quantized
+from golow.workload.quantization.quantized_weights import (
+    require_weights_place,
+    rules_in,
+    write_quantized,
+)
 from golow.workload.request import Request
 
 GATE = 0.99
@@ -82,6 +86,7 @@ def quantize(
     """Quantise the network and write it to the file. Raises `GolowError` for errors that the caller
     can fix."""
     _require_sense(request, settings)
+    require_weights_place(file)
     observer.stage("preparing the workload")
     request, prepared, samples = _prepared(request, settings, observer)
     original = prepared.module.eval()

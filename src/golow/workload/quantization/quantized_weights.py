@@ -16,19 +16,24 @@ from torch import nn
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizedLayer, QuantizedNetwork
 from golow.records.workload import ModelSource
-from golow.storage.files import require_file, writing
+from golow.storage.files import require_file, require_place, writing
 from golow.workload.quantization.foreign.checkpoint import foreign_rules
 
 KEY = "golow.quantized_network"
 
 
-def write_quantized(module: nn.Module, network: QuantizedNetwork, file: Path) -> Path:
-    """Write the network. Raises `GolowError` for a name that does not end in .safetensors, and if
-    the file cannot be written."""
+def require_weights_place(file: Path) -> None:
+    """Raise `GolowError` for a name that does not end in .safetensors, and unless the file can be
+    written: now rather than after the calibration."""
     if file.suffix != ".safetensors":
         raise GolowError(
             f"{file} is not the name of a .safetensors file", "for example quantised.safetensors."
         )
+    require_place(file)
+
+
+def write_quantized(module: nn.Module, network: QuantizedNetwork, file: Path) -> Path:
+    """Write the network. Raises `GolowError` if the file cannot be written."""
     # Copies, because two names of a state dict may share memory, which the format refuses.
     state = {name: t.detach().contiguous().clone() for name, t in module.state_dict().items()}
     with writing(file, "name another file."):
