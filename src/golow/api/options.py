@@ -10,6 +10,11 @@ from functools import wraps
 from inspect import Parameter
 from typing import Any, TypeVar, cast
 
+from golow.records.errors import GolowError
+
+NUMBERS = ("int", "int | None", "float", "float | None")
+"""Annotations of parameters that are numbers."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -18,7 +23,8 @@ def with_options(options: type, record: type) -> Callable[[Function], Function]:
 
     options: a `TypedDict`. record: a dataclass that has a field for each of them.
     `inspect.signature`, `help` and completion show every option with its type and default, and any
-    other keyword is a `TypeError`, as if the function listed them.
+    other keyword is a `TypeError`, as if the function listed them. Where the function takes a
+    number, a text is a `GolowError`.
     """
     known = {field.name: field for field in fields(record)}
     spelled_out = [
@@ -30,18 +36,30 @@ def with_options(options: type, record: type) -> Callable[[Function], Function]:
         signature = inspect.signature(function)
         *own, _ = signature.parameters.values()
         parameters = sorted([*spelled_out, *own], key=lambda parameter: parameter.kind)
-        names = {parameter.name for parameter in parameters}
+        accepted = {parameter.name: parameter for parameter in parameters}
 
         @wraps(function)
         def checked(*arguments: Any, **keywords: Any) -> Any:
             for name in keywords:
-                if name not in names:
+                if name not in accepted:
                     raise TypeError(
                         f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     )
+                _require_number(accepted[name], keywords[name])
             return function(*arguments, **keywords)
 
         checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return cast(Function, checked)
 
     return decorate
+
+
+def _require_number(parameter: Parameter, value: object) -> None:
+    """Raise `GolowError` for a text where the function takes a number."""
+    if parameter.annotation in NUMBERS and isinstance(value, str):
+        raise GolowError(
+            f"{parameter.name}={value!r} is not a number",
+            "give a number; times are in seconds."
+            if parameter.default is None
+            else f"for example {parameter.name}={parameter.default}.",
+        )

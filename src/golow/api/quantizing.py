@@ -13,6 +13,7 @@ from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.quantization import OF_ACTIVATIONS, QuantizationRule
+from golow.records.workload import Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.workload.request import Request, WorkloadOptions
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from golow.programs.quantization.quantization_record import Quantization
-    from golow.records.workload import Precision
     from golow.workload.request import Inputs
 
 RULES: tuple[str, ...] = get_args(QuantizationRule)
@@ -183,6 +183,9 @@ def quantized_module(
 
     if isinstance(module, nn.Module):  # anything else is refused later
         module = adopted(module)
+    known = (*get_args(Precision), *RULES)
+    if precision not in known:
+        raise GolowError(f"there is no precision {precision!r}", f"use one of {', '.join(known)}.")
     if precision not in RULES:
         return module, cast("Precision", precision)
     from golow.levels.called.call_inputs import listed_example

@@ -50,12 +50,21 @@ def named_loss(name: str) -> Loss | None:
     return found if inspect.isroutine(found) else None
 
 
+def require_loss_object(loss: object) -> None:
+    """Raise `GolowError` for the class of a loss instead of a loss."""
+    if isinstance(loss, type):
+        raise GolowError(
+            f"the loss is the class {loss.__name__}", f"construct it: {loss.__name__}()."
+        )
+
+
 def resolve_loss(
     loss: str | Loss | None, mode: Mode, source: ModelSource
 ) -> tuple[str, Loss | None]:
     """The loss with its name: the caller's own function, or the one named, or the model's."""
     if mode == "infer":
         return "", None
+    require_loss_object(loss)
     if callable(loss):
         return getattr(loss, "__name__", type(loss).__name__), loss
     name = loss or _usual(source)

@@ -25,6 +25,10 @@ class StateForm:
     def fitting(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the state in the module's types. Raises `GolowError` for that of another module,
         and for what is not a tensor with content."""
+        if not isinstance(state, Mapping):
+            raise GolowError(
+                f"the state dict is {type(state).__name__}", "give module.state_dict()."
+            )
         missing = [name for name in self._forms if name not in state]
         unknown = [name for name in state if name not in self._forms and name not in self._other]
         if missing or unknown:

@@ -7,6 +7,7 @@ text begins at position 0 with any number of tokens, and continues where it ende
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from itertools import chain
 from typing import NamedTuple
@@ -52,6 +53,18 @@ def is_huggingface(module: nn.Module) -> bool:
 def is_own_step(module: nn.Module) -> bool:
     """True for a user's step module, whose caches have sizes of its own."""
     return not isinstance(module, Gpt2) and not is_huggingface(module)
+
+
+def require_step(module: nn.Module) -> None:
+    """Raise `GolowError` for a module whose forward pass does not take tokens and a position."""
+    try:
+        inspect.signature(module.forward).bind(None, None)
+    except TypeError as error:
+        raise GolowError(
+            f"{type(module).__name__} is neither a model that golow knows to generate text nor a "
+            f"step module: {error}",
+            CONTRACT,
+        ) from error
 
 
 def longest_text(module: nn.Module) -> int | None:

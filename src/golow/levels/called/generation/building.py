@@ -43,7 +43,7 @@ from golow.storage.cache import open_cache
 from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
 from golow.workload.generation.encoder_sources import is_encoder_decoder
 from golow.workload.generation.own_positions import TRIED, takes_own_positions, unchanged
-from golow.workload.generation.step_modules import step_of
+from golow.workload.generation.step_modules import is_own_step, require_step, step_of
 
 TOKENS, POSITION = 0, 1  # inputs of a step
 FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
@@ -96,6 +96,8 @@ def _step(module: nn.Module, generation: Generation) -> nn.Module:
             f"{type(module).__name__} has no encoder",
             "leave out source= and start= in golow.Generation.",
         )
+    if is_own_step(module):
+        require_step(module)
     return step_of(module, generation.batch, generation.longest).eval()
 
 

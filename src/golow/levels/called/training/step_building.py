@@ -39,7 +39,7 @@ from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.workload.known_causes import require_dense_gradients, require_own_statistics
-from golow.workload.losses import own_loss
+from golow.workload.losses import own_loss, require_loss_object
 from golow.workload.own_copies import work_on_copies
 
 FAR, TINY = 0.3, 1e-6  # from this distance on, of the loss, a plan computes something else
@@ -156,6 +156,7 @@ def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
     """The loss as a function; the module's own output if there is none."""
     if loss is None:
         return own_loss
+    require_loss_object(loss)
     if not callable(loss):
         raise GolowError(
             f"the loss is {type(loss).__name__}",
