@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import jacrev, vmap
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -109,6 +110,17 @@ class Saved(nn.Module):
         return found
 
 
+class Derivatives(nn.Module):
+    """Those of each output by each feature, as `torch.func` takes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return vmap(jacrev(lambda row: torch.tanh(self.layer(row))))(x)
+
+
 class Narrow(nn.Module):
     """Adaptive softmax of so few features that its last cluster has none."""
 
@@ -145,6 +157,7 @@ BROUGHT: dict[str, Brought] = {
     "shared keys and nothing to read": of_numbers(Shared, (2, 4, 8)),
     "a sign that passes gradients": calls(lambda x: Sign.apply(x) * 2 + x, (4, 5)),
     "saved memory": of_numbers(Saved, (3, 5)),
+    "derivatives of all outputs": of_numbers(Derivatives, (4, 5)),
     "no features left": of_numbers(Narrow, (4, 8)),
     "added at equal places": calls(adds_at_equal_places, (4, 5)),
     "means of rows": calls(means_of_rows, (4, 5)),

@@ -63,21 +63,25 @@ def of_call(call: Call, activation: Activation | None) -> Activate | None:
 
 def backward_of_argument(call: Call, activation: Activation | None) -> ActivateBackward | None:
     """The operator for an ATen call of a gradient that reads the activation's argument."""
-    if activation is None:
+    return gradient_of(call, activation, "self", from_result=False)
+
+
+def backward_of_result(call: Call, activation: Activation) -> ActivateBackward | None:
+    """The operator for an ATen call of a gradient that reads the activation's result."""
+    return gradient_of(call, activation, "output", from_result=True)
+
+
+def gradient_of(
+    call: Call, activation: Activation | None, value: str, *, from_result: bool
+) -> ActivateBackward | None:
+    """The operator for an ATen call of a gradient. value: the argument that it reads. None where
+    the gradient has another shape than that, as in derivatives that vmap takes of all outputs: ATen
+    broadcasts the two."""
+    if activation is None or call.value("grad_output").shape != call.value(value).shape:
         return None
     return ActivateBackward(
         gradient=call.ref("grad_output"),
-        value=call.ref("self"),
+        value=call.ref(value),
         activation=activation,
-        from_result=False,
-    )
-
-
-def backward_of_result(call: Call, activation: Activation) -> ActivateBackward:
-    """The operator for an ATen call of a gradient that reads the activation's result."""
-    return ActivateBackward(
-        gradient=call.ref("grad_output"),
-        value=call.ref("output"),
-        activation=activation,
-        from_result=True,
+        from_result=from_result,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import ActivationFunction
-from golow.lower.operators.activation import Activate, ActivateBackward, of_call
+from golow.lower.operators.activation import Activate, ActivateBackward, gradient_of, of_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,14 +44,9 @@ def spelled(call: Call) -> Activate | None:
 def spelled_backward(call: Call) -> ActivateBackward | None:
     """``elu_backward``, where it reads the argument."""
     activation = elu(call)
-    if activation is None or call.flag("is_result"):
+    if call.flag("is_result"):
         return None
-    return ActivateBackward(
-        gradient=call.ref("grad_output"),
-        value=call.ref("self_or_result"),
-        activation=activation,
-        from_result=False,
-    )
+    return gradient_of(call, activation, "self_or_result", from_result=False)
 
 
 FUNCTION = ActivationFunction("elu", forward, backward)

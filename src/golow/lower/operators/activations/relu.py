@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import ActivationFunction
-from golow.lower.operators.activation import Activate, ActivateBackward, of_call
+from golow.lower.operators.activation import Activate, ActivateBackward, gradient_of, of_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,9 +36,7 @@ def spelled_backward(call: Call) -> ActivateBackward | None:
     """``threshold_backward``, which autograd calls with relu's result."""
     if call.number("threshold") != 0:
         return None
-    return ActivateBackward(
-        gradient=call.ref("grad_output"), value=call.ref("self"), activation=RELU, from_result=True
-    )
+    return gradient_of(call, RELU, "self", from_result=True)
 
 
 FUNCTION = ActivationFunction("relu", forward, backward, "either")

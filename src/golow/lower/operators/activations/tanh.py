@@ -31,7 +31,7 @@ def spelled(call: Call) -> Activate | None:
     return of_call(call, TANH)
 
 
-def spelled_backward(call: Call) -> ActivateBackward:
+def spelled_backward(call: Call) -> ActivateBackward | None:
     """``tanh_backward``, which reads the result."""
     return backward_of_result(call, TANH)
 
