@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 import golow
 from golow.records.workload import Mode
@@ -84,8 +85,16 @@ class Complex(nn.Module):
         return torch.view_as_real(z / (1 + z.abs()))
 
 
-def test_complex_numbers_are_trained() -> None:
-    found = verdicts(Complex(), "train", LEVELS)
+class Spectral(nn.Sequential):
+    """A trace has no regions of `torch.no_grad`, in which the norm writes its vectors."""
+
+    def __init__(self) -> None:
+        super().__init__(spectral_norm(nn.Linear(5, 3)))
+
+
+@pytest.mark.parametrize("kind", [Complex, Spectral])
+def test_a_step_that_torchscript_cannot_differentiate(kind: type[nn.Module]) -> None:
+    found = verdicts(kind(), "train", LEVELS)
     assert found == ["match", "unavailable TorchScript cannot train it", "match"]
 
 

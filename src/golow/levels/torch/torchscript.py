@@ -16,6 +16,8 @@ from golow.workload.bundle import Bundle
 # the result.
 PROFILING_RUNS = 3
 
+UNTRAINED = "support automatic differentiation"
+
 if TYPE_CHECKING:
     from golow.levels.torch.program import TorchProgram
 
@@ -81,7 +83,10 @@ def program(variant: str) -> TorchProgram:
         ) -> tuple[Tensor, Any]:
             try:
                 return super()._learn(inputs, targets)
-            except NotImplementedError as error:  # of TorchScript's own differentiation
+            except RuntimeError as error:
+                # Of TorchScript's own differentiation; a trace, for example, has no torch.no_grad.
+                if not isinstance(error, NotImplementedError) and UNTRAINED not in str(error):
+                    raise
                 last = str(error).strip().splitlines()[-1]
                 raise Unsupported("torchscript", f"TorchScript cannot train it: {last}") from error
 
