@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import golow
 from golow.records.errors import GolowError
@@ -79,6 +80,12 @@ def weight_normed() -> nn.Module:
     return nn.utils.weight_norm(nn.Linear(5, 5))
 
 
+def pruned() -> nn.Module:
+    layer = nn.Linear(5, 5)
+    prune.l1_unstructured(layer, "weight", 0.5)  # type: ignore[no-untyped-call]
+    return layer
+
+
 def norm(training: bool = True) -> nn.Module:
     module = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5))
     module[1].train(training)
@@ -106,6 +113,7 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "ids": (nn.Embedding(5, 2), x(), "infer", "takes whole numbers", "torch.int64"),
     "indices": (Looks(), x(), "infer", "takes whole numbers", "torch.int64"),
     "uncopied": (weight_normed(), x(), "infer", "cannot be copied", "parametrizations.weight_norm"),
+    "pruned": (pruned(), x(), "infer", "cannot be copied", r"prune\.remove\(layer, NAME\)"),
     "half weights": (nn.Linear(5, 5).half(), x(), "infer", "are float16, and", "in float16, or"),
     "None by name": (Second(), {"a": x(), "b": None}, "infer", r"\['b'\] is None", "leave out"),
     "an array": (nn.Linear(5, 5), x().numpy(), "infer", r"\[0\] is of type ndarray", "as_tensor"),
@@ -114,6 +122,10 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "no values": (nn.Linear(5, 5, device="meta"), x(), "infer", "meta device: weight", "to_empty"),
     "NaN": (with_nan(), x(), "infer", r"NaN in 1\.weight \(1 of 25 elements\)", "again"),
     "scripted": (torch.jit.script(nn.Linear(5, 5)), x(), "infer", "a TorchScript mod", "nn.Module"),
+    "a scripted layer": (
+        nn.Sequential(nn.Linear(5, 5), torch.jit.script(nn.ReLU())), x(), "infer",
+        "1 of Sequential is a TorchScript module", "the layer that was scripted",
+    ),
     "traced": (torch.jit.trace(nn.Linear(5, 5), x()), x(), "infer", "TorchScript", "nn.Module"),
     "parallel": (nn.DataParallel(nn.Linear(5, 5)), x(), "infer", "DataParallel", r"model\.module"),
     "compiled": (torch.compile(nn.Linear(5, 5)), x(), "infer", "OptimizedModule", "_orig_mod"),

@@ -24,6 +24,7 @@ WRAPPERS = {
 }
 """Modules around a model, and the attribute that holds it."""
 
+SCRIPTED = torch.jit.ScriptModule
 HERE = Path(__file__).parent  # also has the forward pass that takes inputs by name
 FORWARD = re.compile(r"[\w.<>]*\bforward\(\) (?:missing|takes|got) ")
 IDS = re.compile(
@@ -34,6 +35,12 @@ IDS = re.compile(
 def require_plain_module(module: nn.Module, name: str) -> None:
     """Raise `GolowError` for a module without Python code or values, or around another one."""
     require_code_and_values(module, name)
+    inside = (path for path, part in module.named_modules() if isinstance(part, SCRIPTED))
+    if (path := next(inside, None)) is not None:
+        raise GolowError(
+            f"{path} of {name} is a TorchScript module, which has no Python code for other levels",
+            "give the layer that was scripted or traced; golow traces the model for torchscript.",
+        )
     kind = type(module)
     attribute = WRAPPERS.get(f"{kind.__module__}.{kind.__qualname__}")
     if attribute is not None:
@@ -45,7 +52,7 @@ def require_plain_module(module: nn.Module, name: str) -> None:
 
 def require_code_and_values(module: nn.Module, name: str) -> None:
     """Raise `GolowError` for a module without Python code, or with a weight without values."""
-    if isinstance(module, torch.jit.ScriptModule):
+    if isinstance(module, SCRIPTED):
         raise GolowError(
             f"{name} is a TorchScript module, which has no Python code for the other levels",
             "give the nn.Module that was scripted or traced; golow traces it for torchscript.",
@@ -174,8 +181,9 @@ def uncopied(error: Exception, otherwise: str) -> GolowError:
     known."""
     if "deepcopy protocol" in str(error):
         otherwise = (
-            "a layer keeps a tensor that autograd computed, as torch.nn.utils.weight_norm does: "
-            "use torch.nn.utils.parametrizations.weight_norm, or call remove_weight_norm(layer)."
+            "a layer keeps a tensor that autograd computed, as torch.nn.utils.weight_norm and "
+            "prune do: use torch.nn.utils.parametrizations.weight_norm, or call "
+            "remove_weight_norm(layer) or prune.remove(layer, NAME)."
         )
     first = str(error).partition("\n")[0]
     return GolowError(f"the module cannot be copied: {type(error).__name__}: {first}", otherwise)
