@@ -270,7 +270,12 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
 
 @contextmanager
 def users_code(
-    what: str, hint: str = "", lines: int = 12, *, python_hint: str = ""
+    what: str,
+    hint: str = "",
+    lines: int = 12,
+    *,
+    python_hint: str = "",
+    kind: type[GolowError] = GolowError,
 ) -> Iterator[None]:
     """Turn whatever ends the user's code in the block, also ``sys.exit``, into a `GolowError`: what
     failed, and the end of its traceback. A process that the code forked ends with the block."""
@@ -281,7 +286,7 @@ def users_code(
         raise
     except BaseException as error:
         message = f"{what}:\n{short_traceback(error, lines)}"
-        raise GolowError(message, hint, python_hint=python_hint) from error
+        raise kind(message, hint, python_hint=python_hint) from error
     finally:
         if os.getpid() != process:
             os._exit(1)

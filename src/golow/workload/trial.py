@@ -26,6 +26,10 @@ from golow.workload.source import random_layers_off, users_code
 from golow.workload.unrepeatable import require_repeatable
 
 
+class MisfitError(GolowError):
+    """A model does not accept its batch."""
+
+
 def require_device(device: Device, precision: Precision, count: int = 1) -> None:
     """Raise `GolowError` unless PyTorch can use this many devices of the kind here, in this
     precision."""
@@ -152,10 +156,11 @@ def _forward(
     size = "give the shape of one sample with --input, or its size with --resolution or --sequence"
     hint = f"{size}; give other inputs in Python: golow.compare(module, inputs)."
     ours = f"give example_inputs= that the module takes; without them, {size}."
+    what = f"{name} does not accept an input of {shapes}"
     try:
         with (
             _causes_told(module, batch.inputs),
-            users_code(f"{name} does not accept an input of {shapes}", hint, 3, python_hint=ours),
+            users_code(what, hint, 3, python_hint=ours, kind=MisfitError),
             torch.no_grad(),
         ):
             # A copy, because the module may change its inputs.

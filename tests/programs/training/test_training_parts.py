@@ -163,6 +163,16 @@ def test_a_model_that_draws_is_refused_and_one_that_drops_is_not(
     assert bundles.workload.random_layers == ("functional.dropout",)
 
 
+def test_a_model_of_other_samples_is_told_what_the_data_set_has(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
+    with pytest.raises(GolowError, match="does not accept an input of") as raised:
+        TrainingBundles(planned(module, data), module, data, tmp_path)
+    assert raised.value.hint.startswith("samples of ")
+    assert "--input" not in raised.value.hint
+
+
 def test_a_live_module_is_trained_and_not_forgotten(data: TrainingData, tmp_path: Path) -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     plan = planned(module, data)

@@ -21,7 +21,7 @@ from golow import models
 from golow.check.moved_bundle import moved_weights, working_rounding
 from golow.lower.capture.shared_tensors import first_names
 from golow.programs.training.data import TrainingData
-from golow.programs.training.training_record import TrainingPlan
+from golow.programs.training.training_record import DatasetFacts, TrainingPlan
 from golow.records.errors import GolowError
 from golow.records.workload import Mode, TensorType, Workload
 from golow.worker.feed import last_batch
@@ -31,6 +31,7 @@ from golow.workload.graph_capture import write_graph
 from golow.workload.inputs import BATCHES
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
+from golow.workload.trial import MisfitError
 from golow.workload.weights import fresh_module
 
 OWN = "own"  # the initialisation by the model's constructor
@@ -133,7 +134,10 @@ class TrainingBundles:
             precision=plan.precision,
             pretrained=plan.pretrained,
         )
-        prepared = prepare(request)
+        try:
+            prepared = prepare(request)
+        except MisfitError as error:
+            raise GolowError(error.message, _how_to_fit(facts)) from error
         if draws := prepared.workload.draws:
             raise GolowError(
                 f"{prepared.workload.model} draws random numbers ({draws} in a pass); golow train "
@@ -146,6 +150,15 @@ class TrainingBundles:
         data = f"{facts.name}: {facts.source}"
         workload = msgspec.structs.replace(prepared.workload, data=data)
         return prepared._replace(workload=workload, batches=batches)
+
+
+def _how_to_fit(facts: DatasetFacts) -> str:
+    sample = "x".join(map(str, facts.shape))
+    option = "--resolution" if len(facts.shape) == 3 else "--sequence"
+    return (
+        f"samples of {facts.name} are {sample}: name a model that takes them, or another data set; "
+        f"{option} changes their size."
+    )
 
 
 def _named(initialisation: str) -> str | None:
