@@ -140,6 +140,7 @@ def test_the_order_of_levels_is_no_part_of_the_key_and_all_else_is() -> None:
         {"mode": "train"},
         {"batch": 9},
         {"resolution": 28},
+        {"input": "3x8x8"},
         {"precision": "ieee"},
         {"threads": None},
         {"device": "cuda"},
