@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal
 from torch.func import jacrev, vmap
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -158,6 +159,7 @@ BROUGHT: dict[str, Brought] = {
     "a sign that passes gradients": calls(lambda x: Sign.apply(x) * 2 + x, (4, 5)),
     "saved memory": of_numbers(Saved, (3, 5)),
     "derivatives of all outputs": of_numbers(Derivatives, (4, 5)),
+    "likelihoods": calls(lambda x: Normal(x, 1.0).log_prob(x.detach() + 0.3), (4, 5)),
     "no features left": of_numbers(Narrow, (4, 8)),
     "added at equal places": calls(adds_at_equal_places, (4, 5)),
     "means of rows": calls(means_of_rows, (4, 5)),

@@ -13,6 +13,7 @@ from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
 from golow.lower.capture.data_assignments import data_assignments_refused
+from golow.lower.capture.distribution_checks import distributions_unchecked
 from golow.lower.capture.explained import explained
 from golow.lower.capture.regions import inline_regions
 from golow.lower.capture.shared_tensors import first_names
@@ -34,6 +35,7 @@ def exported_graph(
         choices_in_graph(),
         inverse_spectra_in_graph(),
         data_assignments_refused(),
+        distributions_unchecked(),
         kept_messages(said),
     ):
         program = torch.export.export(module, inputs, strict=False)

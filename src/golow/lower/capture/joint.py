@@ -22,6 +22,7 @@ from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
 from golow.lower.capture.data_assignments import data_assignments_refused
 from golow.lower.capture.dense import require_dense
+from golow.lower.capture.distribution_checks import distributions_unchecked
 from golow.lower.capture.error_checks import is_token, without_checks
 from golow.lower.capture.explained import explained
 from golow.lower.capture.module_outputs import leaves_of
@@ -84,6 +85,7 @@ def _graph(
         dropped_attention_whole(),
         choices_in_graph(),
         data_assignments_refused(),
+        distributions_unchecked(),
         explained(name),
         kept_messages(said),
         _compiling(),
