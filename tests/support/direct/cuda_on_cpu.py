@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.planning import arranged, implemented
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.direct.cudnn.problems.precision import TYPES, Types
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.steps.built_plan import (
     ARRIVALS,
     Built,
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
-    "adaptive_average_pool", "cache_update", "cached_attention", "copies", "cross_entropy",
-    "elements", "fused_pointwise", "fused_softmax", "group_norm", "joined_copies", "layer_norm",
-    "linear_recurrence", "pad", "recurrent", "reduction", "resample", "rms_norm", "roll",
-    "row_product", "softmax", "step_attention", "take",
+    "adaptive_average_pool", "batch_norm", "batch_norm_backward", "cache_update",
+    "cached_attention", "copies", "cross_entropy", "elements", "fused_pointwise", "fused_softmax",
+    "group_norm", "joined_copies", "layer_norm", "linear_recurrence", "pad", "recurrent",
+    "reduction", "resample", "rms_norm", "roll", "row_product", "softmax", "step_attention", "take",
 }  # fmt: skip
 
 
@@ -91,7 +92,7 @@ class Machine:
             one = source._replace(shape=source.shape[1:])
             self.write(result, self.read(one))
             return True
-        if call.kernel.file.stem not in RUN_HERE:
+        if not _runs_here(call.kernel):
             return False
         arrays = [None if tensor is None else self.seen(tensor) for tensor in call.arguments]
         run(call.kernel, arrays)
@@ -127,6 +128,13 @@ class Machine:
         end = tensor.offset + tensor.layout.extent(tensor.shape) * item
         assert end <= buffer.bytes, f"{tensor} goes beyond the {buffer.bytes} bytes of its buffer"
         return self._memory[buffer.place][buffer.offset + tensor.offset :]
+
+
+def _runs_here(kernel: Kernel) -> bool:
+    """True for the files that run here, but for clusters of several blocks."""
+    name = kernel.expression
+    clusters = name.startswith("at_once<") and not name.endswith(", 1>")
+    return kernel.file.stem in RUN_HERE and not clusters
 
 
 def _memory(size: int) -> np.ndarray:

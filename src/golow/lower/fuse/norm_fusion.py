@@ -79,6 +79,7 @@ def _activated(match: Match) -> list[Fusion]:
         gradient=outer.gradient,
         result=outer.value,
         activation=outer.activation,
+        shift=norm.shift,
         wanted=(*inner.wanted[:3], others),
     )
     activated = (match["activation"].output, *match["norm"].node.outputs[1:])
@@ -136,8 +137,15 @@ CLIPPED = _rule(("relu", "clip"), with_residual=True)
 
 def fuse_gradient_sum(graph: Graph) -> Graph:
     """Fuse the sum of two gradients, needed where a block's input is read twice, into the gradient
-    of the norm if nothing else reads the sum."""
-    return fuse(graph, GRADIENT_SUM)
+    of the norm if nothing else reads the sum, and if both are in memory in any case."""
+    links = Links(graph)
+
+    def added(match: Match) -> list[Fusion]:
+        add = match.arguments("sum", Binary)
+        terms = (item.name for item in (add.a, add.b) if isinstance(item, Ref))
+        return _with_second(match) if all(in_memory(links, name) for name in terms) else []
+
+    return fuse(graph, Rule(GRADIENT_SUM.patterns, added))
 
 
 def _with_second(match: Match) -> list[Fusion]:

@@ -91,7 +91,8 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
     """Gradients of x, scale, shift and residual of a `BatchNorm`, those that are wanted.
 
     second: if given, it is first added to gradient, or to every step-th pixel of it, down and
-    across. result: the norm's result, if the norm has an activation.
+    across. result: the norm's result, if the norm has an activation whose gradient reads it.
+    shift: without a result, the norm's, by which the activation's argument is computed again.
     """
 
     gradient_of = BatchNorm
@@ -106,6 +107,7 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
     second: Ref | None = None
     result: Ref | None = None
     activation: Activation | None = None
+    shift: Ref | None = None
     step: tuple[int, int] = (1, 1)
 
     @property
@@ -124,6 +126,7 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
         second: Tensor | None,
         result: Tensor | None,
         activation: Activation | None,
+        shift: Tensor | None = None,
         step: tuple[int, int] = (1, 1),
     ) -> tuple[Tensor, ...]:
         import torch
@@ -136,11 +139,34 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
             inner[:, :, :: step[0], :: step[1]] += second
         if activation is not None:
             function = activation_functions()[activation.name]
-            inner = function.backward(inner, result, *activation.numbers)
+            value = result
+            if value is None:
+                value = _argument(x, scale, shift, mean, inverse_deviation)
+                if function.reads == "result":
+                    value = function.forward(value, *activation.numbers)
+            inner = function.backward(inner, value, *activation.numbers)
         found = torch.ops.aten.native_batch_norm_backward.default(
             inner, x, scale, None, None, mean, inverse_deviation, True, epsilon, wanted[:3]
         )
         return *found, inner
+
+
+def _argument(
+    x: Tensor,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    mean: Tensor,
+    inverse_deviation: Tensor,
+) -> Tensor:
+    """The argument of the activation after a norm."""
+
+    def of_channels(vector: Tensor) -> Tensor:
+        return vector.view(-1, *[1] * (x.dim() - 2))
+
+    found = (x - of_channels(mean)) * of_channels(inverse_deviation)
+    if scale is not None:
+        found = found * of_channels(scale)
+    return found if shift is None else found + of_channels(shift)
 
 
 def inference(call: Call) -> BatchNormInference | None:

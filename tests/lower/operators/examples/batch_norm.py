@@ -84,15 +84,18 @@ LEFT = {
 }  # fmt: skip
 
 _CLIP = Activation(name="clip", numbers=(-0.5, 1.25))
+# Gradients that read the argument, and the result, of which there is none.
+_AGAIN = [Activation(name="silu"), Activation(name="tanh")]
 
 
 @st.composite
 def _gradient(draw: st.DrawFn) -> Differentiated:
     shape = (4, 3, *draw(st.sampled_from([(), (2,), (2, 3)])))
-    x, residual = tensor(*shape), tensor(*shape, seed=4) if draw(some) else None
+    x = tensor(*shape)
     scale = tensor(3, seed=1) if draw(some) else None
     shift = tensor(3, seed=2) if scale is not None else None
-    activation = draw(st.sampled_from([None, RELU, _CLIP]))
+    activation = draw(st.sampled_from([None, RELU, _CLIP, *_AGAIN]))
+    residual = tensor(*shape, seed=4) if activation not in _AGAIN and draw(some) else None
     affine = scale is not None
     added = some if residual is not None else st.just(False)
     wanted = draw(st.tuples(some, st.just(affine), st.just(affine), added).filter(any))
@@ -106,7 +109,8 @@ def _gradient(draw: st.DrawFn) -> Differentiated:
             "second": part if divided else None,
             "x": x, "scale": scale, "mean": mean, "inverse_deviation": inverse_deviation,
             "epsilon": 1e-3, "wanted": wanted, "activation": activation,
-            "result": None if activation is None else y,
+            "result": None if activation in (None, *_AGAIN) else y,
+            "shift": shift,
         }  # fmt: skip
 
     given = {

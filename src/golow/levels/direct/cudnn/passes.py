@@ -38,6 +38,7 @@ from golow.lower.fuse.epilogue_fusion import (
     fuse_residual,
 )
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
+from golow.lower.fuse.norm_functions import add_within_norms, fuse_batch_norm_function
 from golow.lower.fuse.norm_fusion import (
     add_within_norm_gradients,
     compact_strided_gradients,
@@ -53,6 +54,7 @@ from golow.lower.fuse.products import (
 )
 from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
+from golow.lower.fuse.spread_gradients import spread_within_functions
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
@@ -253,8 +255,11 @@ TRAINING: Order = (
     fuse_activation,
     # Operators for which only this level has kernels.
     fuse_batch_norm_activation,
+    fuse_batch_norm_function,
+    add_within_norms,
     fuse_gradient_sum,
     compact_strided_gradients,
+    spread_within_functions,
     name_rms_norm,
     name_rolls,
     cut_before_functions,

@@ -70,6 +70,13 @@ def derivative(activation: Activation, gradient: str, of: str, from_result: bool
     return formula(gradient, of, *activation.numbers)
 
 
+def derivative_at_argument(activation: Activation, gradient: str, x: str) -> str:
+    """Return the gradient of the argument x, computed from x alone."""
+    if formulas()[activation.name].from_argument is None:
+        return derivative(activation, gradient, f"({value(activation, x)})", from_result=True)
+    return derivative(activation, gradient, f"({x})", from_result=False)
+
+
 def clip_of(activation: Activation | None) -> Clip | None:
     """Return the limits of a clip, `NO_CLIP` without an activation, None for any other one."""
     if activation is None:

@@ -77,6 +77,10 @@ TRAINING: dict[str, Any] = {
     "running_mean": Ref(name="mean"), "running_variance": Ref(name="variance"),
 }  # fmt: skip
 RUNNING: dict[str, Any] = {**NORM, "mean": Ref(name="mean"), "variance": Ref(name="variance")}
+BACKWARD: dict[str, Any] = {
+    "gradient": X, "x": X, "scale": None, "mean": Ref(name="mean"), "epsilon": 1e-5,
+    "inverse_deviation": Ref(name="variance"), "wanted": (True, False, False, False),
+}  # fmt: skip
 
 
 def normed(*shape: int) -> tuple[Value | None, ...]:
@@ -117,16 +121,20 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
     "batch norm over volumes": (
         BatchNorm(x=X, **TRAINING), normed(2, 8, 3, 3, 3), (2, 8, 3, 3, 3), "over 5 axes",
     ),
-    "a norm with an activation that does not clip": (
-        BatchNorm(x=X, activation=Activation(name="silu"), **TRAINING),
-        normed(*IMAGE), IMAGE, "the activation silu",
+    "a norm with an activation without a file": (
+        BatchNorm(x=X, activation=Activation(name="mish"), **TRAINING),
+        normed(*IMAGE), IMAGE, "the activation mish",
+    ),
+    "the gradient of a norm from a result that does not tell": (
+        BatchNormBackward(result=X, activation=Activation(name="silu"), **BACKWARD),
+        (value("y", *IMAGE), None, None, None), IMAGE, "from the result of silu",
+    ),
+    "the gradient of a residual before an activation that does not clip": (
+        BatchNormBackward(activation=Activation(name="silu"), **BACKWARD),
+        (value("y", *IMAGE), None, None, value("z", *IMAGE)), IMAGE, "a gradient for a residual",
     ),
     "the gradient of a norm elsewhere": (
-        BatchNormBackward(
-            gradient=X, x=X, scale=None, mean=Ref(name="mean"),
-            inverse_deviation=Ref(name="variance"), epsilon=1e-5,
-            wanted=(True, False, False, False), result=X, activation=Activation(name="relu"),
-        ),
+        BatchNormBackward(result=X, activation=Activation(name="relu"), **BACKWARD),
         (value("y", *IMAGE), None, None, None), IMAGE, "of an input of the graph",
     ),
     "a loss's targets": (

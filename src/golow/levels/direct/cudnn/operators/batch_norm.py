@@ -10,7 +10,13 @@ from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels import batch_norm as kernels
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import in_place_or_new
-from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip, clip_of
+from golow.levels.direct.formulas.activation_formulas import (
+    NO_CLIP,
+    Clip,
+    clip_of,
+    derivative_at_argument,
+    value,
+)
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.levels.direct.refusing import not_made_by, refuse_integers
 from golow.lower.ir.graph import Activation, Ref
@@ -22,17 +28,15 @@ if TYPE_CHECKING:
 VECTOR = Layout("float32")
 
 
-class Outcome(NamedTuple):
-    """How backward finds where a result was clipped: by a mask or, without one, by computing the
-    result again from x and the shift."""
+class Mask(NamedTuple):
+    """Where a result was clipped that backward cannot compute again, since a residual was added."""
 
-    shift: Tensor | None
-    mask: Tensor | None
+    tensor: Tensor
 
 
 def batch_norm(build: Builder, arguments: BatchNorm) -> None:
     """Define result, mean, inverse deviation, new running mean and new running variance."""
-    x, clip = _normed(build, arguments.x), _clip(arguments.activation)
+    x, (clip, formula) = _normed(build, arguments.x), _clip_or_formula(arguments.activation)
     rows, channels = x.elements // x.shape[1], x.shape[1]
     launches = kernels.batch_norm(
         x.dtype,
@@ -41,6 +45,7 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
         momentum=arguments.momentum,
         epsilon=arguments.epsilon,
         clip=clip,
+        formula=formula,
     )
     residual = arguments.residual
     added = None if residual is None else build.values.wanted(residual, x.layout)
@@ -55,7 +60,8 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
         mask = build.memory.new(f"{build.current.name}.mask", (size,), Layout("uint8"))
     scale, shift = _vector(build, arguments.scale), _vector(build, arguments.shift)
     build.steps.kernels(launches, [x, added, scale, shift], [y, *statistics, *running, mask])
-    build.current.note(build.current.output(0).name, Outcome(shift, mask))
+    if mask is not None:
+        build.current.note(build.current.output(0).name, Mask(mask))
     for index, tensor in enumerate((y, *statistics, *running)):
         build.values.define(index, tensor)
 
@@ -66,13 +72,13 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     rows, channels = x.elements // x.shape[1], x.shape[1]
     outer = build.values.wanted(arguments.gradient, x.layout)
     second = None if arguments.second is None else build.values.wanted(arguments.second, x.layout)
-    shift, mask = Outcome(None, None)
-    if arguments.result is not None:
-        shift, mask = build.current.noted(arguments.result, Outcome)
+    clip, formula = _clip_or_gradient(arguments)
+    noted = arguments.result and build.current.found_note(arguments.result.name, Mask)
+    mask = noted.tensor if noted else None
     mean, deviation = (
         build.values.wanted(r, VECTOR) for r in (arguments.mean, arguments.inverse_deviation)
     )
-    scale = _vector(build, arguments.scale)
+    scale, shift = _vector(build, arguments.scale), _vector(build, arguments.shift)
     inner = in_place_or_new(build, arguments.gradient, outer)
     vectors = [
         build.values.result(index, VECTOR)
@@ -88,8 +94,8 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         height, width = x.shape[2:]
         some = kernels.SomePixels(height, width, *arguments.step)
     launches = kernels.batch_norm_backward(
-        x.dtype, rows, channels, clip=_clip(arguments.activation), masked=mask is not None,
-        second=some, residual=branch is not None,
+        x.dtype, rows, channels, clip=clip, formula=formula, masked=mask is not None, second=some,
+        residual=branch is not None,
     )  # fmt: skip
     reads = [outer, second, mask, x, scale, shift, mean, deviation]
     build.steps.kernels(launches, reads, [inner, *vectors, branch])
@@ -109,11 +115,20 @@ def _vector(build: Builder, reference: Ref | None) -> Tensor | None:
     return None if reference is None else build.values.wanted(reference, VECTOR)
 
 
-def _clip(activation: Activation | None) -> Clip:
+def _clip_or_formula(activation: Activation | None) -> tuple[Clip, str]:
+    """What forward applies: a clip, or another activation as C over ``value``."""
     clip = clip_of(activation)
-    if clip is None:
-        raise ValueError(f"the kernels do not compute {activation}")
-    return clip
+    if clip is None and activation is not None:
+        return NO_CLIP, value(activation, "value")
+    return clip or NO_CLIP, ""
+
+
+def _clip_or_gradient(arguments: BatchNormBackward) -> tuple[Clip, str]:
+    """What backward applies: a clip, or the gradient of an activation as C over ``gradient`` and
+    ``value``, its argument."""
+    if arguments.activation is None or arguments.result is not None:
+        return clip_of(arguments.activation) or NO_CLIP, ""
+    return NO_CLIP, derivative_at_argument(arguments.activation, "(gradient)", "value")
 
 
 def _refuse(arguments: BatchNorm | BatchNormBackward, question: Question) -> str:
@@ -124,17 +139,20 @@ def _refuse(arguments: BatchNorm | BatchNormBackward, question: Question) -> str
 
 
 def _refuse_training(arguments: BatchNorm | BatchNormBackward, question: Question) -> str:
-    activation = arguments.activation
-    if missing := _refuse(arguments, question) or without_formula(question, activation):
-        return missing
-    if clip_of(activation) is None:
-        return f"{question.node.op} with the activation {activation and activation.name}"
-    return ""
+    return _refuse(arguments, question) or without_formula(question, arguments.activation)
 
 
 def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
-    made = arguments.result and not_made_by(question, arguments.result, BatchNorm)
-    return made or _refuse_training(arguments, question)
+    activation = arguments.activation
+    if missing := _refuse_training(arguments, question):
+        return missing
+    if arguments.result is not None and clip_of(activation) is None:
+        return f"{question.node.op} from the result of {activation and activation.name}"
+    if arguments.result is not None:
+        return not_made_by(question, arguments.result, BatchNorm)
+    if activation is not None and question.output(3) is not None:
+        return f"{question.node.op} of {activation.name} with a gradient for a residual"
+    return ""
 
 
 IMPLEMENTATIONS = (

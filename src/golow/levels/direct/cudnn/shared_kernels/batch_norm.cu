@@ -18,6 +18,13 @@
 // Absent operands are null: residual, scale (1), shift (0), running statistics, mask. The mask has
 // a byte for each vector of V channels; bit i is set if channel i was not clipped. No pointer to
 // images is __restrict__: y may alias x or residual, since a thread reads what it overwrites.
+//
+// The code before this file may define ACTIVATED, a function of the clipped result. Backward then
+// computes its argument again.
+
+#ifndef ACTIVATED
+#define ACTIVATED(value) (value)
+#endif
 
 constexpr int AHEAD = 4;  // rows that a thread loads ahead
 
@@ -145,7 +152,8 @@ __device__ void apply(const T* x, const T* residual, T* y, unsigned char* mask, 
         const float x = convert<float>(vector[a].item[i]);
         float value = normalized(x, by.center[i], by.factor[i], by.offset[i]);
         if (residual) value += convert<float>(other[a].item[i]);
-        vector[a].item[i] = convert<T>(clipped(value, low, high));
+        value = clipped(value, low, high);
+        vector[a].item[i] = convert<T>(ACTIVATED(value));
       }
       if (row + a * at.step < at.last) {
         const size_t place = (size_t)(row + a * at.step) * channels + at.channel;

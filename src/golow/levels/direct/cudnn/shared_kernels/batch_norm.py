@@ -80,9 +80,12 @@ def batch_norm(
     momentum: float,
     epsilon: float,
     clip: Clip = NO_CLIP,
+    formula: str = "",
     clusters: bool = True,
 ) -> Launches:
-    """Training: y = clip((x - mean) / sqrt(variance + epsilon) * scale + shift + residual).
+    """Training: y = formula(clip((x - mean) / sqrt(variance + epsilon) * scale + shift + added)).
+
+    added: the residual. formula: C over ``value``, none if empty.
 
     Pointers: x, residual, scale, shift, y, mean, inverse_deviation, running_mean, running_variance,
     mask, scratch. Images are [rows, channels] of the dtype. The mask of `mask_bytes` states where y
@@ -95,14 +98,15 @@ def batch_norm(
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     sizes, limits = integers(rows, channels), _limits(clip)
+    code = _defining("ACTIVATED(value)", formula)
     kind, statistics = C_TYPES[dtype], floats(momentum, epsilon)
     if at_once:
-        return Launches((_at_once(FORWARD, kind, tiling, (*sizes, *limits, *statistics)),))
+        return Launches((_at_once(FORWARD, kind, tiling, (*sizes, *limits, *statistics), code),))
     return Launches(
         (
-            _sums(FORWARD, "moments_of_parts", kind, tiling, sizes),
+            _sums(FORWARD, "moments_of_parts", kind, tiling, sizes, CODE),
             _join(FORWARD, "", channels, (*sizes, np.int32(tiling.parts), *statistics)),
-            _result(FORWARD, "normalize", kind, tiling, (*sizes, *limits)),
+            _result(FORWARD, "normalize", kind, tiling, (*sizes, *limits), code),
         ),
         scratch=2 * tiling.parts * channels,
         touched=FORWARD_TOUCHED,
@@ -115,12 +119,13 @@ def batch_norm_backward(
     channels: int,
     *,
     clip: Clip = NO_CLIP,
+    formula: str = "",
     masked: bool = False,
     second: SomePixels | None = None,
     residual: bool = True,
     clusters: bool = True,
 ) -> Launches:
-    """The gradients of `batch_norm` with that clip.
+    """The gradients of `batch_norm` with that clip, or with an activation that does not clip.
 
     Pointers: gradient, second, mask, x, scale, shift, mean, inverse_deviation, dx, dscale, dshift,
     dresidual, scratch. gradient, second, x, dx and dresidual are [rows, channels] of the dtype; all
@@ -133,19 +138,27 @@ def batch_norm_backward(
 
     second: the pixels that the second gradient has, side by side; all if None. It may alias nothing
     if it has some. residual: whether dresidual is there.
+
+    formula: C over ``gradient`` and ``value``, the gradient of the activation from that of its
+    result and its argument, which is computed again from x, scale and shift. Raises ValueError with
+    a clip, or with dresidual.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
+    if formula and (residual or clip != NO_CLIP):
+        raise ValueError("the gradient of an activation beside that of a clip or a residual")
     mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
+    mask = "FUNCTION" if formula else mask
+    code = _defining("ACTIVATED_GRADIENT(gradient, value)", formula)
     sizes, limits = integers(rows, channels), _limits(clip)
     pixels = "AllPixels" if second is None else f"SomePixels<{', '.join(map(str, second))}>"
     kind = f"{C_TYPES[dtype]}, {mask}, {pixels}"
     if at_once:
-        return Launches((_at_once(BACKWARD, kind, tiling, (*sizes, *limits)),))
+        return Launches((_at_once(BACKWARD, kind, tiling, (*sizes, *limits), code),))
     return Launches(
         (
-            _sums(BACKWARD, "sums_of_parts", kind, tiling, (*sizes, *limits)),
+            _sums(BACKWARD, "sums_of_parts", kind, tiling, (*sizes, *limits), code),
             _join(BACKWARD, f"{C_TYPES[dtype]}, ", channels, (*sizes, np.int32(tiling.parts))),
-            _result(BACKWARD, "differentiate", kind, tiling, (*sizes, *limits)),
+            _result(BACKWARD, "differentiate", kind, tiling, (*sizes, *limits), code),
         ),
         scratch=2 * tiling.parts * channels,
         touched=BACKWARD_TOUCHED if residual else BACKWARD_WITHOUT_RESIDUAL,
@@ -210,18 +223,25 @@ def _check(rows: int, channels: int) -> None:
 # ------------------------------------------------------------ kernels
 
 
-def _at_once(file: Path, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]) -> Kernel:
+def _defining(name: str, formula: str) -> str:
+    """The code before the kernels, with a macro if there is a formula."""
+    return f"#define {name} ({formula})\n{CODE}" if formula else CODE
+
+
+def _at_once(
+    file: Path, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...], code: str
+) -> Kernel:
     numbers = f"{tiling.width}, {tiling.lanes}, {tiling.walkers}, {tiling.parts}"
     grid = (tiling.tiles * tiling.parts, 1, 1)
-    return Kernel(file, f"at_once<{kind}, {numbers}>", grid, tiling.block, scalars, code=CODE)
+    return Kernel(file, f"at_once<{kind}, {numbers}>", grid, tiling.block, scalars, code=code)
 
 
 def _sums(
-    file: Path, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
+    file: Path, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...], code: str
 ) -> Kernel:
     expression = f"{name}<{kind}, {tiling.width}, {tiling.lanes}, {tiling.walkers}>"
     grid = (tiling.parts, tiling.tiles, 1)
-    return Kernel(file, expression, grid, tiling.block, scalars, code=CODE)
+    return Kernel(file, expression, grid, tiling.block, scalars, code=code)
 
 
 def _join(file: Path, kind: str, channels: int, scalars: tuple[np.generic, ...]) -> Kernel:
@@ -232,8 +252,8 @@ def _join(file: Path, kind: str, channels: int, scalars: tuple[np.generic, ...])
 
 
 def _result(
-    file: Path, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
+    file: Path, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...], code: str
 ) -> Kernel:
     expression = f"{name}<{kind}, {tiling.width}>"
     grid = (tiling.parts, tiling.tiles, 1)
-    return Kernel(file, expression, grid, tiling.block, scalars, code=CODE)
+    return Kernel(file, expression, grid, tiling.block, scalars, code=code)

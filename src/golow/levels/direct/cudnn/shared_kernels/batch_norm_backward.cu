@@ -16,8 +16,17 @@
 // Absent operands are null: second, mask, scale (1), shift (0), dresidual. A missing limit is NaN.
 // No pointer to images is __restrict__: dx may alias either gradient or x, dresidual either
 // gradient, since a thread reads what it overwrites.
+//
+// The code before this file may define ACTIVATED_GRADIENT, the gradient of an activation that does
+// not clip, from the gradient of its result and its argument n * scale + shift, which is computed
+// again. There is no dresidual then.
 
-enum Mask { NONE, AGAIN, BITS };  // nothing was clipped; compute y again; read the bits
+#ifndef ACTIVATED_GRADIENT
+#define ACTIVATED_GRADIENT(gradient, value) (gradient)
+#endif
+
+// Nothing was clipped; compute y again; read the bits; an activation that does not clip.
+enum Mask { NONE, AGAIN, BITS, FUNCTION };
 
 struct Sums { float shift, scale; };
 
@@ -81,9 +90,12 @@ template <typename T, int V, Mask MASK, typename Second> struct Images {
       g[i] = convert<float>(row.gradient.item[i]);
       if (second) g[i] = convert<float>(convert<T>(g[i] + convert<float>(row.second.item[i])));
       if constexpr (MASK == BITS) g[i] = row.bits >> i & 1 ? g[i] : 0.f;
-      if constexpr (MASK == AGAIN) {
+      if constexpr (MASK == AGAIN || MASK == FUNCTION) {
         const float y = normalized(convert<float>(row.x.item[i]), center[i], factor[i], offset[i]);
-        g[i] = passes(convert<float>(convert<T>(y)), low, high) ? g[i] : 0.f;
+        if constexpr (MASK == FUNCTION)
+          g[i] = ACTIVATED_GRADIENT(g[i], y);
+        else
+          g[i] = passes(convert<float>(convert<T>(y)), low, high) ? g[i] : 0.f;
       }
     }
   }
