@@ -22,6 +22,7 @@ from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
 from golow.levels.direct.onednn.build.builder import LEVEL, Builder, Chooser
 from golow.levels.direct.onednn.build.inputs import Key
 from golow.levels.direct.onednn.steps.built_plan import DTYPES, Built, Switches
+from golow.lower.fuse.norm_functions import fuse_batch_norm_function
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.operators.activation import Activate, ActivateBackward
@@ -68,10 +69,12 @@ def build_plan(
 
 
 def arranged(graph: Graph, generates: bool) -> Graph:
-    """Return the graph as its plan follows it: functions of elements in groups, where kernels can
-    be compiled for them. What stands alone and has a primitive stays as it is."""
+    """Return the graph as its plan follows it: activations in batch norms, and functions of
+    elements in groups, where kernels can be compiled for them. What stands alone and has a
+    primitive stays as it is."""
     if not generates:
         return graph
+    graph = fuse_batch_norm_function(graph)
     values = graph.values()
     makers = {v.name: node for node in graph.nodes for v in node.outputs if v is not None}
 

@@ -36,6 +36,7 @@ from golow.levels.direct.onednn.bindings.library import Descriptor, array, numbe
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels import group_statistics
+from golow.levels.direct.onednn.steps import activated_norms
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.statistics import Groups, combined, corrections, groups_of
 from golow.levels.direct.refusing import not_made_by, read_by_others, refuse_integers
@@ -86,6 +87,20 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
     The variance takes the place of ATen's inverse deviation where only the gradient reads it:
     oneDNN's gradient needs the variance.
     """
+    if activated_norms.takes(arguments.activation):
+        mean, variance, deviation = activated_norms.norm(build, arguments)
+        build.values.define(1, mean)
+        build.values.define(2, deviation)
+    else:
+        mean, variance = _by_library(build, arguments)
+    shape, momentum = build.current.value(arguments.x).shape, arguments.momentum
+    count = math.prod(shape) // shape[1]
+    unbiased = momentum * count / max(count - 1, 1)
+    _running(build, 3, arguments.running_mean, mean, 1 - momentum, momentum)
+    _running(build, 4, arguments.running_variance, variance, 1 - momentum, unbiased)
+
+
+def _by_library(build: Builder, arguments: BatchNorm) -> tuple[Tensor, Tensor]:
     x = build.values.tensor(arguments.x)
     affine = _scale_and_shift(build, arguments.scale, arguments.shift)
     flags = _relu(arguments.activation) | _flags(affine)
@@ -94,12 +109,9 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
         mean, variance = _in_one(build, x, affine, flags, arguments.epsilon)
     else:
         mean, variance = _in_groups(build, x, affine, flags, arguments.epsilon, groups)
-    count, momentum = math.prod(x.shape) // x.shape[1], arguments.momentum
-    unbiased = momentum * count / max(count - 1, 1)
-    _running(build, 3, arguments.running_mean, mean, 1 - momentum, momentum)
-    _running(build, 4, arguments.running_variance, variance, 1 - momentum, unbiased)
     if build.current.is_read(2) and not _is_for_gradient(build.current.graph, build.current.node):
         _define_deviation(build, variance, arguments.epsilon)
+    return mean, variance
 
 
 def _is_for_gradient(graph: Graph, node: Node) -> bool:
@@ -223,6 +235,9 @@ def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, t
 
 def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     """Define the gradients of x, scale and shift. The relu's mask replaces the norm's result."""
+    if activated_norms.takes(arguments.activation):
+        activated_norms.gradients(build, arguments)
+        return
     saved = build.current.found_note(arguments.mean.name, Saved) or _given(build, arguments)
     x = build.values.tensor(arguments.x)
     outer = build.values.wanted(arguments.gradient, x.layout)

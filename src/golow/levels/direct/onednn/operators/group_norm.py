@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.bindings.constants import CHANNELS_LAST
-from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
+from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels import columns
 from golow.levels.direct.onednn.kernels import moments as kernels
 from golow.levels.direct.onednn.steps.array_steps import results_of_arrays
-from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.stored_images import as_stored
 from golow.levels.direct.refusing import refuse_integers
-from golow.lower.ir.graph import Ref
 from golow.lower.operators.group_norm import (
     OF_IMAGES,
     OF_VECTORS,
@@ -32,7 +30,7 @@ def group_moments(build: Builder, arguments: GroupMoments) -> None:
     if not build.generates:
         _with_numpy(build, arguments)
         return
-    x, sizes = _as_it_lies(build, arguments.x)
+    x, sizes = as_stored(build, arguments.x)
     images, channels = x.shape[:2]
     layout = Descriptor.plain((images, channels, 1, 1))
     found = [
@@ -53,7 +51,7 @@ def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
     if not build.generates:
         _gradients_with_numpy(build, arguments)
         return
-    x, sizes = _as_it_lies(build, arguments.x)
+    x, sizes = as_stored(build, arguments.x)
     outer = build.values.wanted(arguments.gradient, x.layout)
     mean, deviation = build.values.plain(arguments.mean), build.values.plain(arguments.deviation)
     images, channels = x.shape[:2]
@@ -87,18 +85,6 @@ def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
     for index, sums in zip(OF_IMAGES, (projected, plain), strict=True):
         if build.current.is_read(index):
             build.values.define(index, sums)
-
-
-def _as_it_lies(build: Builder, reference: Ref) -> tuple[Tensor, tuple[int, int, int]]:
-    """An image, and its sizes as [outer, pixels, columns]: channels in blocks, last, or first."""
-    x = build.values.tensor(reference)
-    images, channels, *image = x.shape
-    pixels, block = math.prod(image), channel_block()
-    if channels % block.size == 0 and x.layout == Descriptor.tagged(x.shape, block.tag):
-        return x, (images * channels // block.size, pixels, block.size)
-    if x.layout == Descriptor.tagged(x.shape, CHANNELS_LAST):
-        return x, (images, pixels, channels)
-    return build.values.plain(reference), (images * channels, pixels, 1)
 
 
 def _with_numpy(build: Builder, arguments: GroupMoments) -> None:
