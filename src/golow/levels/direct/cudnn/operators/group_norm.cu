@@ -24,15 +24,15 @@ __device__ Vector<float, V> near_mean(const T* x, long long rows, long long chan
   return sum;
 }
 
-// sums [2, images, channels]: of the distances, and of their squares.
+// sums [2, images, channels]: of the distances, and of their squares. True in blocks that store some.
 template <typename T, int V, int THREADS>
-__global__ void moments_of_channels(const T* x, float* sums, float* partial, unsigned* arrivals,
-                                    int images, long long rows, long long channels, int tiles) {
+__device__ bool add_distances(const T* x, float* sums, float* partial, unsigned* arrivals,
+                              int images, long long rows, long long channels, int tiles) {
   const Share share = share_of<V>(rows, tiles);
   const T* image = x + share.outer * rows * channels;
   Vector<float, V> near = {};
   if (share.column < channels) near = near_mean<V>(image + share.column, rows, channels);
-  sum_over_rows<2, V, THREADS>(
+  return sum_over_rows<2, V, THREADS>(
       share, channels, partial, arrivals,
       [=](long long row) { return load<V>(image + row * channels + share.column); },
       [&](const Vector<T, V>& row, float(&all)[2][V]) {
@@ -48,12 +48,24 @@ __global__ void moments_of_channels(const T* x, float* sums, float* partial, uns
       });
 }
 
+template <typename T, int V, int THREADS>
+__global__ void moments_of_channels(const T* x, float* sums, float* partial, unsigned* arrivals,
+                                    int images, long long rows, long long channels, int tiles) {
+  add_distances<T, V, THREADS>(x, sums, partial, arrivals, images, rows, channels, tiles);
+}
+
 // The sum over the lanes of a warp; every lane gets it.
 __device__ inline float sum_of_warp(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
+}
+
+// The mean of a channel from the sum of its distances; x is its first element.
+template <typename T>
+__device__ float mean_of_channel(const T* x, float sum, long long rows, long long channels) {
+  return near_mean<1>(x, rows, channels).item[0] + sum * (1.f / rows);
 }
 
 // A warp for each group. count: images * groups; of_group: channels of a group.
@@ -69,7 +81,7 @@ __global__ void moments_of_groups(const T* x, const float* sums, float* mean, fl
   const float each = 1.f / rows;
   auto mean_of = [&](int k) {
     const long long place = first + k;
-    return near_mean<1>(image + place % channels, rows, channels).item[0] + sums[place] * each;
+    return mean_of_channel(image + place % channels, sums[place], rows, channels);
   };
   float middle = 0.f;
   for (int k = lane; k < of_group; k += 32) middle += mean_of(k);
@@ -84,6 +96,48 @@ __global__ void moments_of_groups(const T* x, const float* sums, float* mean, fl
   for (int k = lane; k < of_group; k += 32) {
     mean[first + k] = middle;
     deviation[first + k] = found;
+  }
+}
+
+// The sum of what the threads of a block have, for all of them. values: one for each thread.
+__device__ inline float sum_of_block(float* values, int self, int threads, float value) {
+  __syncthreads();
+  values[self] = value;
+  add_rows(values, threads, 1);
+  return values[0];
+}
+
+// All of it in one launch, for few groups: the block that ends an image joins them one by one.
+// arrivals: a counter for each image, then those of the sums.
+template <typename T, int V, int THREADS>
+__global__ void moments_of_images(const T* x, float* mean, float* deviation, float* sums,
+                                  float* partial, unsigned* arrivals, int images, long long rows,
+                                  long long channels, int tiles, int of_group, float epsilon) {
+  __shared__ float values[THREADS];
+  const int image = blockIdx.x / tiles, threads = blockDim.x * blockDim.y;
+  const int self = threadIdx.y * blockDim.x + threadIdx.x;
+  const bool stored = add_distances<T, V, THREADS>(x, sums, partial, arrivals + images, images,
+                                                   rows, channels, tiles);
+  if (!stored || !arrives_last(arrivals + image, tiles)) return;
+  const T* own = x + image * rows * channels;
+  const float* plain = sums + image * channels;
+  const float* squares = plain + images * channels;
+  const float each = 1.f / rows;
+  for (long long first = 0; first < channels; first += of_group) {
+    float middle = 0.f, variance = 0.f;
+    for (long long k = first + self; k < first + of_group; k += threads)
+      middle += mean_of_channel(own + k, plain[k], rows, channels);
+    middle = sum_of_block(values, self, threads, middle) / of_group;
+    for (long long k = first + self; k < first + of_group; k += threads) {
+      const float distance = mean_of_channel(own + k, plain[k], rows, channels) - middle;
+      variance += (squares[k] - plain[k] * plain[k] * each) * each + distance * distance;
+    }
+    variance = sum_of_block(values, self, threads, variance) / of_group;
+    const float found = 1.f / sqrtf(variance + epsilon);
+    for (long long k = first + self; k < first + of_group; k += threads) {
+      mean[image * channels + k] = middle;
+      deviation[image * channels + k] = found;
+    }
   }
 }
 
@@ -139,11 +193,12 @@ template <typename G, typename T, int V> struct Both {
 };
 
 // sums [2, images, channels]: of the gradient, and of the gradient times (x - mean) * deviation.
+// True in blocks that store some.
 template <typename G, typename T, int V, int THREADS>
-__global__ void gradients_of_channels(const G* gradient, const T* x, const float* mean,
-                                      const float* deviation, float* sums, float* partial,
-                                      unsigned* arrivals, int images, long long rows,
-                                      long long channels, int tiles) {
+__device__ bool add_gradients(const G* gradient, const T* x, const float* mean,
+                              const float* deviation, float* sums, float* partial,
+                              unsigned* arrivals, int images, long long rows, long long channels,
+                              int tiles) {
   const Share share = share_of<V>(rows, tiles);
   const long long image = share.outer * rows * channels + share.column;
   float center[V] = {}, factor[V] = {};
@@ -154,7 +209,7 @@ __global__ void gradients_of_channels(const G* gradient, const T* x, const float
       factor[v] = deviation[share.outer * channels + share.column + v];
     }
   }
-  sum_over_rows<2, V, THREADS>(
+  return sum_over_rows<2, V, THREADS>(
       share, channels, partial, arrivals,
       [=](long long row) -> Both<G, T, V> {
         return {load<V>(gradient + image + row * channels), load<V>(x + image + row * channels)};
@@ -170,6 +225,15 @@ __global__ void gradients_of_channels(const G* gradient, const T* x, const float
       [=](int sum, long long channel, float value) {
         sums[(sum * (long long)images + share.outer) * channels + channel] = value;
       });
+}
+
+template <typename G, typename T, int V, int THREADS>
+__global__ void gradients_of_channels(const G* gradient, const T* x, const float* mean,
+                                      const float* deviation, float* sums, float* partial,
+                                      unsigned* arrivals, int images, long long rows,
+                                      long long channels, int tiles) {
+  add_gradients<G, T, V, THREADS>(gradient, x, mean, deviation, sums, partial, arrivals, images,
+                                  rows, channels, tiles);
 }
 
 // A warp for each group, as above: factor = weight * deviation, slope = -second * deviation^2, offset
@@ -194,6 +258,39 @@ __global__ void gradients_of_groups(const float* sums, const float* deviation, c
     factor[begin + k] = weight ? weight[(begin + k) % channels] * found : found;
     slope[begin + k] = -second * found;
     offset[begin + k] = -first;
+  }
+}
+
+// Both in one launch, for few groups, as moments_of_images.
+template <typename G, typename T, int V, int THREADS>
+__global__ void gradients_of_images(const G* gradient, const T* x, const float* mean,
+                                    const float* deviation, const float* weight, float* sums,
+                                    float* factor, float* slope, float* offset, float* partial,
+                                    unsigned* arrivals, int images, long long rows,
+                                    long long channels, int tiles, int of_group) {
+  __shared__ float values[THREADS];
+  const int image = blockIdx.x / tiles, threads = blockDim.x * blockDim.y;
+  const int self = threadIdx.y * blockDim.x + threadIdx.x;
+  const bool stored =
+      add_gradients<G, T, V, THREADS>(gradient, x, mean, deviation, sums, partial,
+                                      arrivals + images, images, rows, channels, tiles);
+  if (!stored || !arrives_last(arrivals + image, tiles)) return;
+  const long long own = image * channels, all = images * channels;
+  for (long long begin = 0; begin < channels; begin += of_group) {
+    float first = 0.f, second = 0.f;
+    for (long long k = begin + self; k < begin + of_group; k += threads) {
+      const float scale = weight ? weight[k] : 1.f;
+      first += scale * sums[own + k];
+      second += scale * sums[all + own + k];
+    }
+    const float size = (float)rows * of_group, found = deviation[own + begin];
+    first = sum_of_block(values, self, threads, first) / size * found;
+    second = sum_of_block(values, self, threads, second) / size * found;
+    for (long long k = begin + self; k < begin + of_group; k += threads) {
+      factor[own + k] = weight ? weight[k] * found : found;
+      slope[own + k] = -second * found;
+      offset[own + k] = -first;
+    }
   }
 }
 

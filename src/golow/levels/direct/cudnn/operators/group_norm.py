@@ -45,6 +45,8 @@ Sizes = tuple[int, int, int]  # images, rows, channels
 # it has memory for, and channels of a group, which one thread joins.
 MOST_BYTES, MOST_COLUMNS, MOST_OF_GROUP = 64 << 10, 256, 64
 VECTOR_BYTES = 16
+# Groups of an image that one block joins sooner than a further launch begins.
+FEW_GROUPS = 2
 
 
 def group_moments(build: Builder, arguments: GroupMoments) -> None:
@@ -58,6 +60,10 @@ def group_moments(build: Builder, arguments: GroupMoments) -> None:
     alone = moments_of_whole_groups(x.dtype, sizes, arguments.groups, arguments.epsilon)
     if alone is not None:
         build.steps.kernel(alone, [x], found)
+    elif arguments.groups <= FEW_GROUPS:
+        sums = build.memory.scratch(2 * sizes[0] * sizes[2])
+        at_once = moments_of_images(x.dtype, sizes, arguments.groups, arguments.epsilon)
+        launch(build, at_once, [x], [*found, sums])
     else:
         sums = build.memory.scratch(2 * sizes[0] * sizes[2])
         launch(build, moments_of_channels(x.dtype, sizes), [x], [sums])
@@ -73,16 +79,24 @@ def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
     mean, deviation = (build.values.wanted(r, EXACT) for r in (arguments.mean, arguments.deviation))
     sizes = _sizes(x)
     sums = _sums(build, sizes)
-    of_channels = gradients_of_channels(outer.dtype, x.dtype, sizes)
-    launch(build, of_channels, [outer, x, mean, deviation], [sums])
+    reads, groups, types = [outer, x, mean, deviation], arguments.groups, (outer.dtype, x.dtype)
+    found: list[Tensor] = []
+    weight: Tensor | None = None
     if any(map(build.current.is_read, OF_X)):
-        weight = None if arguments.weight is None else build.values.wanted(arguments.weight, EXACT)
+        if arguments.weight is not None:
+            weight = build.values.wanted(arguments.weight, EXACT)
         shape = (*x.shape[:2], 1, 1)
         found = [build.memory.new(f"{build.current.name}.{i}", shape, EXACT) for i in OF_X]
-        kernel = gradients_of_groups(sizes, arguments.groups)
-        build.steps.kernel(kernel, [sums, deviation, weight], found)
-        for index, tensor in enumerate(found):
-            build.values.define(index, tensor)
+    if found and groups <= FEW_GROUPS:
+        at_once = gradients_of_images(*types, sizes, groups)
+        launch(build, at_once, [*reads, weight], [sums, *found])
+    else:
+        launch(build, gradients_of_channels(*types, sizes), reads, [sums])
+        if found:
+            kernel = gradients_of_groups(sizes, groups)
+            build.steps.kernel(kernel, [sums, deviation, weight], found)
+    for index, tensor in enumerate(found):
+        build.values.define(index, tensor)
     for index, part in zip(OF_IMAGES, (sizes[0] * sizes[2], 0), strict=True):
         if build.current.is_read(index):
             offset = part * ITEM_BYTES["float32"]
@@ -143,19 +157,38 @@ def moments_of_channels(source: str, sizes: Sizes) -> Sums:
     return _of_channels("moments_of_channels", (source,), sizes)
 
 
+def moments_of_images(source: str, sizes: Sizes, groups: int, epsilon: float) -> Sums:
+    """Pointers: x -> means, deviations (float32 [images, channels]), sums (float32 [2, images,
+    channels], any content), in one launch."""
+    further = (np.int32(sizes[2] // groups), np.float32(epsilon))
+    found = _of_channels("moments_of_images", (source,), sizes, further)
+    return found._replace(arrivals=sizes[0] + found.arrivals)
+
+
 def gradients_of_channels(gradient: str, source: str, sizes: Sizes) -> Sums:
     """Pointers: gradient, x, means and deviations (float32 [images, channels]) -> sums (float32
     [2, images, channels])."""
     return _of_channels("gradients_of_channels", (gradient, source), sizes)
 
 
-def _of_channels(name: str, types: tuple[str, ...], sizes: Sizes) -> Sums:
+def gradients_of_images(gradient: str, source: str, sizes: Sizes, groups: int) -> Sums:
+    """Pointers: gradient, x, means and deviations (float32 [images, channels]), weight (float32
+    [channels] or absent) -> sums (float32 [2, images, channels]), factors, slopes, offsets (float32
+    [images, channels]), in one launch."""
+    further = (np.int32(sizes[2] // groups),)
+    found = _of_channels("gradients_of_images", (gradient, source), sizes, further)
+    return found._replace(arrivals=sizes[0] + found.arrivals)
+
+
+def _of_channels(
+    name: str, types: tuple[str, ...], sizes: Sizes, further: tuple[np.generic, ...] = ()
+) -> Sums:
     images, rows, channels = sizes
     tiles = tiling(images, rows, channels, *types)
     kinds = ", ".join(C_TYPES[dtype] for dtype in types)
     scalars = (np.int32(images), np.int64(rows), np.int64(channels), np.int32(tiles.tiles))
     expression = f"{name}<{kinds}, {tiles.width}, {tiles.threads}>"
-    return tiles.sums(FILE, expression, scalars, outer=images, each=2)
+    return tiles.sums(FILE, expression, (*scalars, *further), outer=images, each=2)
 
 
 def moments_of_groups(source: str, sizes: Sizes, groups: int, epsilon: float) -> Kernel:

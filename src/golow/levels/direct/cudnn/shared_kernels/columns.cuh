@@ -66,11 +66,12 @@ __device__ Share share_of(long long rows, int tiles) {
 }
 
 // SUMS sums for each column. read(row) returns what add(value, sums) adds to float sums[SUMS][V];
-// write(sum, column, value) stores one of the results. THREADS: at least those of a block.
+// write(sum, column, value) stores one of the results. Returns whether this block stored them.
+// THREADS: at least those of a block.
 // partial: [outer * tiles, parts, SUMS * lanes * V rounded up to vectors of four], any content;
 // arrivals: a counter for each of the outer * tiles. Both are absent if there is one part.
 template <int SUMS, int V, int THREADS, typename Read, typename Add, typename Write>
-__device__ void sum_over_rows(const Share& share, long long columns, float* partial,
+__device__ bool sum_over_rows(const Share& share, long long columns, float* partial,
                               unsigned* arrivals, Read read, Add add, Write write) {
   using Row = decltype(read(0LL));
   constexpr int EACH = SUMS * V > 4 ? SUMS * V : 4;
@@ -95,7 +96,7 @@ __device__ void sum_over_rows(const Share& share, long long columns, float* part
     const int vectors = (width + 3) / 4, at_once = threads / vectors;
     float* of_tile = partial + (size_t)blockIdx.x * parts * vectors * 4;
     for (int i = self; i < width; i += threads) of_tile[blockIdx.y * vectors * 4 + i] = values[i];
-    if (!arrives_last(arrivals + blockIdx.x, parts)) return;
+    if (!arrives_last(arrivals + blockIdx.x, parts)) return false;
     Vector<float, 4> total = {};
     if (self < at_once * vectors) {
       const float* first = of_tile + self % vectors * 4;
@@ -114,4 +115,5 @@ __device__ void sum_over_rows(const Share& share, long long columns, float* part
     const long long column = first + i % tile;
     if (column < columns) write(i / tile, column, values[i]);
   }
+  return true;
 }
