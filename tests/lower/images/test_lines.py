@@ -4,6 +4,7 @@ what it could absorb, and both direct levels compute what PyTorch computes."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from torch.nn import functional
 
 from golow.levels.direct.onednn.level import probe
 from golow.lower.ir.graph import Graph
-from golow.lower.operators.activation import Activate
-from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.convolution import Convolution
@@ -126,3 +127,30 @@ def test_onednn_computes_what_torch_does(name: str) -> None:
     module = (ABSORBED | KEPT | ELSEWHERE)[name].eval()
     network = lower(module, torch.randn(3, 8, 21), "infer")
     assert_right(network, compute(network))
+
+
+# ---------------------------------------------------------------- training
+
+TRAINED = ("a batch norm", "causal, padded", "the gated unit", "parts of lines")
+
+
+@pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_is_what_torch_does(name: str) -> None:
+    from support.direct.onednn_in_process import compute, lower
+
+    torch.manual_seed(0)
+    module = deepcopy((ABSORBED | KEPT)[name]).train()
+    network = lower(module, torch.randn(3, 8, 21), "train")
+    assert_right(network, compute(network))
+
+
+def test_a_norm_absorbs_its_activation_in_training() -> None:
+    torch.manual_seed(0)
+    module = deepcopy(ABSORBED["a batch norm"]).train()
+    case = Case(module, torch.randn(3, 8, 21), mode="train")
+    for passes in case.direct_passes().values():
+        graph = case.after(*passes)
+        (norm,), (gradient,) = records(graph, BatchNorm), records(graph, BatchNormBackward)
+        assert norm.activation is not None and gradient.activation is not None
+        assert not count(graph, Activate) and not count(graph, ActivateBackward)

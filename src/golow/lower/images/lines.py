@@ -10,7 +10,7 @@ from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref, Scalar, Value
 from golow.lower.ir.operator import Operator, record_of, written
 from golow.lower.ir.rewriting import Links, Names, result, rewritten
-from golow.lower.operators.activation import Activate
+from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
@@ -96,6 +96,8 @@ class _Lines:
         match record:
             case Activate() | BatchNormInference():
                 return replace(record, x=wide(record.x))
+            case ActivateBackward():
+                return replace(record, gradient=wide(record.gradient), value=wide(record.value))
             case Binary():
                 return replace(record, a=wide(record.a), b=wide(record.b))
             case Pointwise():

@@ -157,6 +157,7 @@ TRAINING: Order = (
     join_padded_parts,
     join_as_read,
     # Prologues and epilogues of layers, and what autograd took apart.
+    keep_lines_images,
     fuse_padding,
     name_global_pooling,
     skip_idle_pooling,
