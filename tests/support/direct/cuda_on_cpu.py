@@ -39,9 +39,10 @@ Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
     "adaptive_average_pool", "batch_norm", "batch_norm_backward", "cache_update",
-    "cached_attention", "copies", "cross_entropy", "elements", "fused_pointwise", "fused_softmax",
-    "group_norm", "joined_copies", "layer_norm", "linear_recurrence", "pad", "recurrent",
-    "reduction", "resample", "rms_norm", "roll", "row_product", "softmax", "step_attention", "take",
+    "cached_attention", "copies", "cross_entropy", "elements", "fused_pointwise", "fused_reduce",
+    "fused_softmax", "group_norm", "joined_copies", "layer_norm", "linear_recurrence", "pad",
+    "recurrent", "reduction", "resample", "rms_norm", "roll", "row_product", "softmax",
+    "step_attention", "take",
 }  # fmt: skip
 
 

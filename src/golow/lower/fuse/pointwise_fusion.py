@@ -3,6 +3,7 @@ what is between them never reaches memory. A function that stands alone is a gro
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -25,6 +26,8 @@ MOST_INPUTS = 12
 MOST_PARTS = 48
 # Nodes between a function and its reader: what the first reads must be kept until the group runs.
 NEAR = 8
+# Share of a result up to which what a function reads takes no memory that counts.
+SMALL = 1 / 16
 KINDS = {kind.op() for kind in (Activate, ActivateBackward, BatchNormInference, Binary, Pointwise)}
 
 
@@ -64,6 +67,7 @@ class _Groups:
 
     def __init__(self, graph: Graph, joins: Callable[[Node], bool]) -> None:
         self.graph, self.nodes, self._joins = graph, graph.nodes, joins
+        self._values = graph.values()
         self.of = list(range(len(graph.nodes)))
         self._constant = constant_values(graph)
         self.members = {position: [position] for position in range(len(graph.nodes))}
@@ -112,7 +116,7 @@ class _Groups:
         if first == second:
             return False
         one, other = self.members[first], self.members[second]
-        if min(other) - max(one) > NEAR:
+        if min(other) - max(one) > NEAR and not self._may_wait(one, other):
             return False
         both = sorted(one + other)
         if len({self.nodes[position].phase for position in both}) > 1 or len(both) > MOST_PARTS:
@@ -124,6 +128,17 @@ class _Groups:
         shape = self._shape(other)
         outside = self._read_outside(both)
         return all(self._value(position).shape == shape for position in outside)
+
+    def _may_wait(self, one: Sequence[int], other: Sequence[int]) -> bool:
+        """True if the first group is far before the second, which alone reads its results, and what
+        it reads takes no more memory in between than these would."""
+        results = self._read_outside(one)
+        alone = all(self.readers[position] <= {*one, *other} for position in results)
+        kept = any(self._value(position).name in self.returned for position in results)
+        read = [math.prod(self._values[name].shape) for name in self._inputs(one)]
+        least = min(math.prod(self._value(position).shape) for position in results)
+        wide = sum(elements > SMALL * least for elements in read)
+        return alone and not kept and wide <= len(results)
 
     def _shape(self, members: Iterable[int]) -> tuple[int, ...]:
         """The indices at which a group computes: those of its last node, which has no readers in

@@ -18,6 +18,7 @@ from golow.levels.direct.implementation import (
     require_supported,
 )
 from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.fuse.reduction_prologue import compute_within_sums
 from golow.lower.fuse.rematerialisation import recompute
 from golow.lower.fuse.softmax_prologue import compute_within_softmax, move_reshapes
 from golow.lower.ir.graph import Graph
@@ -68,5 +69,6 @@ def build_plan(
 
 def arranged(graph: Graph) -> Graph:
     """Return the graph as its plan follows it: functions of elements in groups, of which the
-    backward pass computes some again, and some within the softmax that reads them."""
-    return compute_within_softmax(recompute(group_elements(move_reshapes(graph))))
+    backward pass computes some again, and some within the softmax or the sum that reads them."""
+    grouped = recompute(group_elements(move_reshapes(graph)))
+    return compute_within_sums(compute_within_softmax(grouped))
