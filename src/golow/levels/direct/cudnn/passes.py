@@ -84,6 +84,7 @@ from golow.lower.recognise.whole_attention import (
     keep_attention,
 )
 from golow.lower.recognise.written_activations import name_written_activations
+from golow.lower.recognise.written_layer_norm import name_written_layer_norm
 from golow.lower.views.cut_functions import cut_before_functions
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.interleaving import split_interleaved
@@ -168,6 +169,7 @@ INFERENCE: Order = (
     multiply_outer_products,
     drop_conversions,
     name_written_activations,
+    name_written_layer_norm,
     # Loops that a network writes over its steps.
     name_linear_recurrences,
     compute_steps_at_once,

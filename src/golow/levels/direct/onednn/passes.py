@@ -48,6 +48,7 @@ from golow.lower.recognise.stacked_steps import compute_steps_at_once
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.whole_attention import Kernels, keep_attention
 from golow.lower.recognise.written_activations import name_written_activations
+from golow.lower.recognise.written_layer_norm import name_written_layer_norm
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
@@ -92,6 +93,7 @@ INFERENCE: Order = (
     name_quantized_layers,
     name_narrow_layers,
     name_written_activations,
+    name_written_layer_norm,
     # Loops that a network writes over its steps.
     name_linear_recurrences,
     compute_steps_at_once,

@@ -93,7 +93,7 @@ def sums_of(
         macro("READ", [column, *read_of(names, inputs, accesses, every, len(names))]),
         macro("COMPUTE", compute_of(statements, names, accesses, (), every)),
     )
-    scalars = (
+    scalars: tuple[np.generic, ...] = (
         np.int64(rows),
         np.int64(columns),
         np.int32(tiles.tiles),
