@@ -27,7 +27,7 @@ MOST_PARTS = 48
 # Nodes between a function and its reader: what the first reads must be kept until the group runs.
 NEAR = 8
 # Share of a result up to which what a function reads takes no memory that counts.
-SMALL = 1 / 16
+SMALL = 1 / 4
 KINDS = {kind.op() for kind in (Activate, ActivateBackward, BatchNormInference, Binary, Pointwise)}
 
 

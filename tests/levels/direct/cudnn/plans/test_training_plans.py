@@ -3,7 +3,7 @@ by, the update. Hand-written graphs, and no GPU."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -11,7 +11,9 @@ from torch import nn
 
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems import products
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.steps.built_plan import (
     LOSS_SCALE,
     POSITION,
@@ -242,3 +244,26 @@ def test_a_layer_that_runs_twice_counts_twice() -> None:
     assert names.count("counter") == 1
     operations = [step.operation for step in made.plan.steps]
     assert operations.count("count") == operations.count("binary") == 1
+
+
+# ---------------------------------------------------------------- gradients
+
+
+class OwnDepthwise(AskedEngines):
+    """No library has an engine for depthwise convolutions, whose gradients are float32 then."""
+
+    gpu = None
+
+    def choose(self, operation: Convolution | Problem) -> Any:
+        depthwise = isinstance(operation, Convolution) and operation.depthwise
+        return None if depthwise else super().choose(operation)
+
+
+def test_gradients_that_are_elsewhere_are_copied_together() -> None:
+    layers = [nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False) for _ in range(3)]
+    graph = lowered(nn.Sequential(*layers, nn.Flatten()), "train", (2, 8, 6, 6))
+    made = build_plan(graph, cast("Engines", OwnDepthwise()), TYPES["bf16"], 4)
+    assert_sound(made)
+    steps = [step for step in made.plan.steps if step.phase == "update"]
+    copies = [step for step in steps if step.operation == "copy"]
+    assert [len(step.writes) for step in copies] == [3]

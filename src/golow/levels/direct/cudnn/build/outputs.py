@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.problems.layouts import is_rows_with_gaps
@@ -24,12 +24,24 @@ class Outputs:
 
     def place_gradients(self, targets: Collection[str]) -> None:
         """Put the gradients of these parameters where their update reads them."""
-        for item in self._graph.outputs:
-            if item.kind == "gradient" and item.target in targets:
-                self._placed[(item.kind, item.target)] = self._place(item)
+        outputs = self._graph.outputs
+        self._put([i for i in outputs if i.kind == "gradient" and i.target in targets])
+
+    def _put(self, gradients: Sequence[GraphOutput]) -> None:
+        """Put gradients in their places; those that are elsewhere are copied together."""
+        values, training = self._build.values, self._build.training
+        elsewhere: list[tuple[Tensor, Tensor]] = []
+        for item in gradients:
+            tensor, target = values.view(Ref(name=item.name)), training.gradient(item.target)
+            if tensor.buffer != target.buffer:
+                elsewhere.append((tensor, target))
+            self._placed[(item.kind, item.target)] = target
+        values.copy_each(elsewhere)
 
     def place_all(self) -> dict[tuple[str, str], Tensor]:
         """Return where all outputs are."""
+        gradients = [i for i in self._graph.outputs if i.kind in ("gradient", "gradient_sum")]
+        self._put([i for i in gradients if (i.kind, i.target) not in self._placed])
         return {
             (item.kind, item.target): self._placed.get((item.kind, item.target))
             or self._place(item)
@@ -37,13 +49,8 @@ class Outputs:
         }
 
     def _place(self, item: GraphOutput) -> Tensor:
-        """Return where an output is; a gradient elsewhere is copied to its place."""
+        """Return where an output is, other than a gradient."""
         values, training = self._build.values, self._build.training
-        if item.kind in ("gradient", "gradient_sum"):
-            tensor, target = values.view(Ref(name=item.name)), training.gradient(item.target)
-            if tensor.buffer != target.buffer:
-                values.copy(tensor, target)
-            return target
         if item.kind == "parameter":
             return training.masters[item.target]
         if item.kind in training.kept:

@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of,
 from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import KEPT, Tensor, is_aligned, is_dense
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
-from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
+from golow.levels.direct.cudnn.steps.strided_copies import Copied, copy, copy_all, unfold
 from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import OutputKind, Ref
 from golow.lower.plan.plan import Place
@@ -225,6 +225,17 @@ class Values:
         shape = source.shape
         here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
         copy(self._build, source, here, target, there, shape, "copy")
+
+    def copy_each(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Copy into tensors of the same shapes, with as few launches as it takes."""
+        joined: list[Copied] = []
+        for source, target in pairs:
+            if target.elements != source.elements:
+                self.copy(source, target)
+                continue
+            views = (View(t.dtype, t.layout.strides(source.shape)) for t in (source, target))
+            joined.append(Copied(source, next(views), target, next(views), source.shape))
+        copy_all(self._build, joined, "copy")
 
     def replace(self, reference: Ref, copy: Folded) -> None:
         """Let a view that was not copied so far be this copy from now on."""

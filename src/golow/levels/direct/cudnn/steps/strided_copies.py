@@ -45,7 +45,7 @@ class Copied(NamedTuple):
     shape: tuple[int, ...]
 
 
-def copy_all(build: Builder, copied: Sequence[Copied]) -> None:
+def copy_all(build: Builder, copied: Sequence[Copied], operation: str = "") -> None:
     """Make several copies, with as few launches as it takes."""
     beside: list[tuple[Tensor, Tensor, Part]] = []
     for item in copied:
@@ -55,11 +55,11 @@ def copy_all(build: Builder, copied: Sequence[Copied]) -> None:
         if part.joins and 0 not in item.shape:
             beside.append((base, there, part))
         else:
-            build.steps.kernel(strided_copy(*part), [base], [there])
+            build.steps.kernel(strided_copy(*part), [base], [there], operation)
     for first in range(0, len(beside), MOST):
         sources, targets, parts = zip(*beside[first : first + MOST], strict=True)
         kernel = strided_copy(*parts[0]) if len(parts) == 1 else copies(parts)
-        build.steps.kernel(kernel, sources, targets)
+        build.steps.kernel(kernel, sources, targets, operation)
 
 
 def _from_aligned(tensor: Tensor, seen: View) -> tuple[Tensor, View]:
