@@ -105,20 +105,12 @@ def assert_near(found: Tensor, expected: Tensor, limit: float) -> None:
     assert float(distance) <= limit * float(expected.abs().max())
 
 
-def test_at_once_on_this_processor() -> None:
-    assert_right(on_host, SILU, "float32", AT_ONCE)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("activation", FUNCTIONS, ids=lambda item: item.name)
-def test_at_once_by_any_function(activation: Activation) -> None:
-    assert_right(on_host, activation, "bfloat16", AT_ONCE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_in_parts_on_this_processor(dtype: str) -> None:
-    assert_right(on_host, TANH, dtype, IN_PARTS)
+@pytest.mark.parametrize(
+    ("activation", "dtype", "shape"), [(SILU, "bfloat16", AT_ONCE), (TANH, "float32", IN_PARTS)]
+)
+def test_on_this_processor(activation: Activation, dtype: str, shape: tuple[int, int]) -> None:
+    assert_right(on_host, activation, dtype, shape)
 
 
 @pytest.mark.gpu
