@@ -74,7 +74,7 @@ def _activation(links: Links, argument: str, outer: int) -> int | None:
 
 
 def _fused(links: Links, found: _Found) -> dict[int, tuple[Node, ...]]:
-    """What replaces the four nodes: the norm runs where the activation ran."""
+    """Nodes that replace the four: the norm runs where the activation ran."""
     before, activate, outer, after = (links.nodes[position] for position in found)
     norm, gradient = BatchNorm.of(before), ActivateBackward.of(outer)
     inner = BatchNormBackward.of(after)
@@ -136,7 +136,7 @@ def _is_stored(links: Links, name: str) -> bool:
 
 
 def _sum(links: Links, place: int, position: int, other: Ref) -> dict[int, tuple[Node, ...]]:
-    """What replaces the norm and the sum: the norm runs where the sum was computed."""
+    """Nodes that replace norm and sum: the norm runs where the sum was computed."""
     before, add = links.nodes[place], links.nodes[position]
     norm = BatchNorm.of(before)
     assert norm  # noqa: S101 - as _norm_before states

@@ -116,7 +116,7 @@ def _vector(build: Builder, reference: Ref | None) -> Tensor | None:
 
 
 def _clip_or_formula(activation: Activation | None) -> tuple[Clip, str]:
-    """What forward applies: a clip, or another activation as C over ``value``."""
+    """Return the clip that forward applies, or another activation as C over ``value``."""
     clip = clip_of(activation)
     if clip is None and activation is not None:
         return NO_CLIP, value(activation, "value")
@@ -124,8 +124,8 @@ def _clip_or_formula(activation: Activation | None) -> tuple[Clip, str]:
 
 
 def _clip_or_gradient(arguments: BatchNormBackward) -> tuple[Clip, str]:
-    """What backward applies: a clip, or the gradient of an activation as C over ``gradient`` and
-    ``value``, its argument."""
+    """Return the clip that backward applies, or the gradient of an activation as C over
+    ``gradient`` and ``value``, its argument."""
     if arguments.activation is None or arguments.result is not None:
         return clip_of(arguments.activation) or NO_CLIP, ""
     return NO_CLIP, derivative_at_argument(arguments.activation, "(gradient)", "value")
