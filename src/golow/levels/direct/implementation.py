@@ -50,11 +50,13 @@ class Implementation(NamedTuple):
     build(builder, arguments) adds its steps. refuse(arguments, question) states what of this node
     the level cannot do, in words that complete the sentence "the level does not support ...", or an
     empty text. It only looks at the graph, shapes and dtypes, and needs neither library nor device.
+    reads: types of its values besides those that the level supports for all operators.
     """
 
     operator: type[Operator]
     build: Callable[[Any, Any], None]
     refuse: Callable[[Any, Question], str] = refuse_nothing
+    reads: frozenset[str] = frozenset()
 
 
 def implementations(package: ModuleType) -> dict[str, Implementation]:
@@ -141,8 +143,10 @@ def _reason(
     if implementation is None or arguments is None:
         return f"{node.op} is not implemented"
     for name in _names(node):
-        if question.values[name].dtype not in dtypes:
-            return f"{node.op} on {question.values[name].dtype}"
+        if (
+            dtype := question.values[name].dtype
+        ) not in dtypes and dtype not in implementation.reads:
+            return f"{node.op} on {dtype}"
     return implementation.refuse(arguments, question)
 
 

@@ -1,5 +1,5 @@
-"""A linear layer whose weight alone is whole numbers, of 8 or 4 bits, with fused bias, residual and
-activation."""
+"""A linear layer whose weight alone is narrower than float32, whole numbers of 8 or 4 bits or bf16,
+with fused bias, residual and activation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class NarrowLinear(Operator, frozen=True, kw_only=True):
     """activation(x (weight * scale)^T + bias + residual).
 
-    x: [..., C]. weight: int8 [K, C] with scale [K, 1]; or uint8 [K, G, C / G / 2], two numbers plus
-    8 in a byte, the first half of each of G groups in the low four bits, with scale [K, G, 1].
-    bias: [K]; residual: the result's shape, [..., K].
+    x: [..., C]. weight: bf16 [K, C] without a scale; int8 [K, C] with scale [K, 1]; or uint8 [K, G,
+    C / G / 2], two numbers plus 8 in a byte, the first half of each of G groups in the low four
+    bits, with scale [K, G, 1]. bias: [K]; residual: the result's shape, [..., K].
     """
 
     x: Ref
     weight: Ref
-    scale: Ref
+    scale: Ref | None = None
     bias: Ref | None = None
     residual: Ref | None = None
     activation: Activation | None = None
@@ -32,7 +32,7 @@ class NarrowLinear(Operator, frozen=True, kw_only=True):
     def meaning(
         x: Tensor,
         weight: Tensor,
-        scale: Tensor,
+        scale: Tensor | None,
         bias: Tensor | None,
         residual: Tensor | None,
         activation: Activation | None,
@@ -40,9 +40,10 @@ class NarrowLinear(Operator, frozen=True, kw_only=True):
         import torch
         from torch.nn import functional
 
-        numbers = weight.to(scale.dtype)
+        numbers = weight.to(x.dtype)
         if weight.dtype == torch.uint8:
             high = torch.floor(numbers * 0.0625)
             numbers = torch.cat([numbers - high * 16, high], 2) - 8
-        y = functional.linear(x, (numbers * scale).flatten(1), bias)
+        wide = numbers if scale is None else (numbers * scale).flatten(1)
+        y = functional.linear(x, wide, bias)
         return activated(y if residual is None else y + residual, activation)

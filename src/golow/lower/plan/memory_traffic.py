@@ -30,7 +30,7 @@ LAYOUT_ALONE = frozenset(
 another place or order."""
 
 
-LOOKUPS = frozenset({"gather", "index", "take"})
+LOOKUPS = frozenset({"gather", "index", "narrow_take", "take"})
 """Operations that read of their largest operand, a table, no more than they write."""
 
 

@@ -6,5 +6,8 @@ from golow.lower.operators.narrow_linear import NarrowLinear
 from support.graphs.drawn_arguments import X
 from support.graphs.written_graphs import RELU
 
-RECORDS = (NarrowLinear(x=X, weight=X, scale=X, bias=X, residual=X, activation=RELU),)
+RECORDS = (
+    NarrowLinear(x=X, weight=X, scale=X, bias=X, residual=X, activation=RELU),
+    NarrowLinear(x=X, weight=X),
+)
 NOT_IMPLEMENTED = {"cudnn": (NarrowLinear,)}

@@ -21,7 +21,7 @@ from golow.levels.direct.onednn import operators
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
 from golow.levels.direct.onednn.build.builder import LEVEL, Builder, Chooser
 from golow.levels.direct.onednn.build.inputs import Key
-from golow.levels.direct.onednn.steps.built_plan import DTYPES, Built, Switches
+from golow.levels.direct.onednn.steps.built_plan import COMPUTED, Built, Switches
 from golow.lower.fuse.norm_functions import fuse_batch_norm_function
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.ir.graph import Graph, Node, Ref, Value
@@ -43,13 +43,13 @@ def implemented() -> dict[str, Implementation]:
 
 def refused_nodes(graph: Graph) -> Iterator[Unsupported]:
     """Yield every node that the level cannot run, as far as this is known without library."""
-    return refusals(LEVEL, graph, implemented(), DTYPES)
+    return refusals(LEVEL, graph, implemented(), COMPUTED)
 
 
 def require_runnable(graph: Graph) -> None:
     """Raise `Unsupported` for the first node that the level cannot run, as far as this is known
     without the library."""
-    require_supported(LEVEL, graph, implemented(), DTYPES)
+    require_supported(LEVEL, graph, implemented(), COMPUTED)
 
 
 def build_plan(

@@ -206,10 +206,12 @@ dnnl_cpu_isa_t = {
     "dnnl_cpu_isa_avx2_vnni_2": 31,
     "dnnl_cpu_isa_avx512_core": 39,
     "dnnl_cpu_isa_avx512_core_vnni": 103,
+    "dnnl_cpu_isa_avx512_core_bf16": 231,
 }
 
 dnnl_data_type_t = {
     "dnnl_data_type_undef": 0,
+    "dnnl_bf16": 2,
     "dnnl_f32": 3,
     "dnnl_s32": 4,
     "dnnl_s8": 5,

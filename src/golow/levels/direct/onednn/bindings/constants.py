@@ -29,6 +29,7 @@ USER_SCRATCHPAD = dnnl_scratchpad_mode_t["dnnl_scratchpad_mode_user"]
 UNDEFINED_TYPE = dnnl_data_type_t["dnnl_data_type_undef"]
 DATA_TYPES = {
     "float32": dnnl_data_type_t["dnnl_f32"],
+    "bfloat16": dnnl_data_type_t["dnnl_bf16"],
     "int32": dnnl_data_type_t["dnnl_s32"],
     "int8": dnnl_data_type_t["dnnl_s8"],
     "uint8": dnnl_data_type_t["dnnl_u8"],
@@ -49,6 +50,12 @@ AVX_512 = dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"] & ~dnnl_cpu_isa_t["dnnl_cpu
 VNNI = (
     dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"]
 ) | (dnnl_cpu_isa_t["dnnl_cpu_isa_avx2_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx2"])
+
+# The bit of the instructions that add products of pairs of bfloat16 up in float32.
+BF16 = (
+    dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core_bf16"]
+    & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core_vnni"]
+)
 
 FORWARD_TRAINING = dnnl_prop_kind_t["dnnl_forward_training"]
 FORWARD_INFERENCE = dnnl_prop_kind_t["dnnl_forward_inference"]

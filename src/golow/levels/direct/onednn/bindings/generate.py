@@ -59,8 +59,8 @@ NUMBERS = {  # by enumeration
     "dnnl_scratchpad_mode_t": "dnnl_scratchpad_mode_user",
     "dnnl_cpu_isa_t": """
         dnnl_cpu_isa_avx2 dnnl_cpu_isa_avx2_vnni dnnl_cpu_isa_avx2_vnni_2 dnnl_cpu_isa_avx512_core
-        dnnl_cpu_isa_avx512_core_vnni""",
-    "dnnl_data_type_t": "dnnl_data_type_undef dnnl_f32 dnnl_s32 dnnl_s8 dnnl_u8",
+        dnnl_cpu_isa_avx512_core_vnni dnnl_cpu_isa_avx512_core_bf16""",
+    "dnnl_data_type_t": "dnnl_data_type_undef dnnl_bf16 dnnl_f32 dnnl_s32 dnnl_s8 dnnl_u8",
     "dnnl_format_kind_t": "dnnl_format_kind_opaque",
     "dnnl_format_tag_t": "dnnl_format_tag_any dnnl_aBcd8b dnnl_aBcd16b dnnl_acdb",
     "dnnl_prop_kind_t": "dnnl_forward_training dnnl_forward_inference dnnl_backward",

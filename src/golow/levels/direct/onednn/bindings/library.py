@@ -20,6 +20,7 @@ from golow.levels.direct.onednn.bindings.api import FUNCTIONS, dnnl_exec_arg_t
 from golow.levels.direct.onednn.bindings.constants import (
     ANY,
     AVX_512,
+    BF16,
     BLOCKED_BY_8,
     BLOCKED_BY_16,
     CPU,
@@ -114,6 +115,11 @@ def channel_block() -> ChannelBlock:
 def has_vnni() -> bool:
     """True if this CPU adds products of 8-bit numbers up in 32 bits."""
     return bool(library().dnnl_get_effective_cpu_isa() & VNNI)
+
+
+def has_bf16() -> bool:
+    """True if this CPU adds products of bfloat16 up in float32."""
+    return bool(library().dnnl_get_effective_cpu_isa() & BF16)
 
 
 def version() -> str:

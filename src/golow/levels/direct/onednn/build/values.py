@@ -36,7 +36,7 @@ class Values:
         if name not in self._made:
             item = self._current.sources[name]
             dtype = item.value.dtype
-            computed = dtype in ("float32", "int8")
+            computed = dtype in ("float32", "int8", "bfloat16")
             layout = Descriptor.plain(item.value.shape, dtype) if computed else None
             self._made[name] = [self._build.inputs.bring_in(item, layout)]
         return self._made[name][0]

@@ -23,6 +23,8 @@ C_TYPES = {
     "int8": "signed char",
     "bool": "bool",
 }
+BF16 = "unsigned short"
+"""The bits of a bf16, which `widened` makes a float."""
 
 
 class Kernel(NamedTuple):

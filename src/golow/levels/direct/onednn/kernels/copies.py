@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golow.levels.direct.onednn.kernels import C_TYPES, Kernel, parts
+from golow.levels.direct.onednn.kernels import BF16, C_TYPES, Kernel, parts
 
 ROWS = """static void body(void* const* pointers, const long* n, long begin, long end) {{
   const long count = n[2], rows = n[3], width = n[4];
   const {kind}* const x = static_cast<{kind}*>(pointers[0]);
   const {index}* const indices = static_cast<{index}*>(pointers[1]);
-  {kind}* const y = static_cast<{kind}*>(pointers[2]);
+  {made}* const y = static_cast<{made}*>(pointers[2]);
   for (long part = begin; part < end; part++) {{
     const long wanted = indices[part % count], last = rows - 1;
     const long row = wanted < 0 ? 0 : wanted > last ? last : wanted;
     const {kind}* const from = x + (part / count * rows + row) * width;
-    {kind}* const to = y + part * width;
-    for (long k = 0; k < width; k++) to[k] = from[k];
+    {made}* const to = y + part * width;
+    for (long k = 0; k < width; k++) to[k] = {number};
   }}
 }}"""
 STRIP = 64  # columns of a small result that a part of the kernel sums
@@ -83,9 +83,19 @@ def rows_taken(
 ) -> Kernel:
     """Pointers: x [outer, rows, width], indices [count] -> y [outer, count, width]. An index that
     is out of bounds is the nearest one within, as in NumPy's mode "clip"."""
-    code = ROWS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
+    kind = C_TYPES[dtype]
+    code = ROWS.format(kind=kind, index=C_TYPES[index_dtype], made=kind, number="from[k]")
     numbers = parts(outer * count, outer * count * width)
     return Kernel(code, (*numbers, count, rows, width))
+
+
+def rows_widened(index_dtype: str, rows: int, count: int, width: int) -> Kernel:
+    """Pointers: x, bf16 [rows, width], indices [count] -> y, float32 [count, width]; otherwise as
+    `rows_taken`."""
+    code = ROWS.format(
+        kind=BF16, index=C_TYPES[index_dtype], made="float", number="widened(from[k])"
+    )
+    return Kernel(code, (*parts(count, count * width), count, rows, width))
 
 
 def rows_summed(

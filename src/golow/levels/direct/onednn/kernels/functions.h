@@ -37,6 +37,7 @@ INLINE int as_bits(float value) {
   __builtin_memcpy(&bits, &value, sizeof bits);
   return bits;
 }
+INLINE float widened(unsigned short bits) { return __int_as_float((int)((unsigned)bits << 16)); }
 INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 INLINE float power_of_two(int n) { return __int_as_float((int)((unsigned)(n + 127) << 23)); }
 

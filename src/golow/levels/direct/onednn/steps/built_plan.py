@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.bindings.primitive import Primitive
@@ -15,14 +16,17 @@ from golow.levels.direct.onednn.kernels import Kernel
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Operand, Plan
 
-DTYPES = {  # types of values
+DTYPES: dict[str, type[np.generic]] = {  # types in memory
     "float32": np.float32,
     "int64": np.int64,
     "int32": np.int32,
     "int8": np.int8,
     "uint8": np.uint8,
     "bool": np.bool_,
+    "bfloat16": bfloat16,
 }
+COMPUTED = DTYPES.keys() - {"bfloat16"}
+"""Types of values of any operator; others are of those that name them."""
 
 
 class Tensor(NamedTuple):
