@@ -70,8 +70,11 @@ def _inputs(module: nn.Module, example: Any, wanted: Wanted, target: Target) -> 
     return TextInputs(module, example, wanted.batch, wanted.sequence, target.device)
 
 
-def target_for(module: nn.Module, device: torch.device, wanted: Wanted) -> Target:
-    """The level of the module's device. Raises `GolowError` if another one is wanted."""
+def target_for(
+    module: nn.Module, device: torch.device, wanted: Wanted, generates: bool = False
+) -> Target:
+    """The level of the module's device. generates: whether it is a step of a language model. Raises
+    `GolowError` if another one is wanted."""
     level = wanted.level
     if level not in LEVELS:
         raise GolowError(
@@ -91,7 +94,7 @@ def target_for(module: nn.Module, device: torch.device, wanted: Wanted) -> Targe
             f"call the module's {move}, or leave level= out.",
         )
     if not on_gpu:
-        return Processor(module, wanted.precision, wanted.threads, wanted.share)
+        return Processor(module, wanted.precision, wanted.threads, wanted.share, generates)
     if wanted.share:
         raise GolowError("share=True is for the CPU; a plan on a GPU copies the weights")
     return OneGpu(module, device, wanted.precision)

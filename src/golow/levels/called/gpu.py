@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from golow.levels.called.float32_copy import float32_copy, on_cpu
 from golow.levels.called.target import Run
 from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.cudnn import level as cudnn
@@ -71,16 +71,8 @@ class OneGpu:
         require_runnable(graph)
 
     def captured_as(self, module: nn.Module) -> nn.Module:
-        """A copy on the CPU in float32, where golow's graphs begin. Its parameters have no content,
-        which takes no memory until it is read, and it is not."""
-        known: dict[int, Any] = {}
-        for tensor in tensors_of(module):
-            if isinstance(tensor, nn.Parameter):
-                empty = torch.empty(tensor.shape, dtype=_widened(tensor))
-                known[id(tensor)] = nn.Parameter(empty, requires_grad=False)
-            else:
-                known[id(tensor)] = on_cpu(tensor)
-        return copy.deepcopy(module, known)
+        """A copy on the CPU in float32."""
+        return float32_copy(module)
 
     def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs for that copy."""
@@ -190,26 +182,9 @@ def _gpu(kernels: Path, ordinal: int) -> Gpu:
     return Gpu(kernels, None, ordinal)
 
 
-def tensors_of(module: nn.Module) -> Iterator[Tensor]:
-    """Yield parameters, buffers and tensors that layers hold in attributes."""
-    yield from module.parameters()
-    yield from module.buffers()
-    for layer in module.modules():
-        yield from (item for item in vars(layer).values() if isinstance(item, Tensor))
-
-
 def _host(tensor: Tensor) -> np.ndarray:
     array: np.ndarray = on_cpu(tensor).numpy()
     return array
-
-
-def _widened(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.dtype in PRECISION_OF else tensor.dtype
-
-
-def on_cpu(tensor: Tensor) -> Tensor:
-    """A tensor on the CPU, half precision as float32."""
-    return tensor.detach().to("cpu", _widened(tensor))
 
 
 def batch_bytes(kind: str, sample: Sequence[Tensor]) -> Batch:

@@ -12,8 +12,10 @@ from statistics import median
 
 import numpy as np
 import torch
+from ml_dtypes import bfloat16
 from torch import Tensor, nn
 
+from golow.levels.called.float32_copy import float32_copy
 from golow.levels.called.target import Run
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import Read, in_pairs
@@ -24,6 +26,7 @@ from golow.levels.direct.onednn.run.called_plan import CalledPlan, chosen_layout
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop, set_threads
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.lower.ir.graph import Graph, Pass
+from golow.lower.recognise.half_weights import keeping_bf16
 from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
 
@@ -33,21 +36,28 @@ SECONDS = 0.5  # of timing steps
 
 class Processor:
     """The CPU, with that many threads in each call. shares: whether plans read the module's own
-    weights. Raises `GolowError` for a precision that the level does not have, and if the level is
-    not installed."""
+    weights. generates: whether it is a step of a language model, whose weights may be bf16; its
+    plans compute in float32. Raises `GolowError` for a precision that the level does not have, and
+    if the level is not installed."""
 
     level = "onednn"
     device = torch.device("cpu")
 
     def __init__(
-        self, module: nn.Module, precision: Precision, threads: int | None, shares: bool
+        self,
+        module: nn.Module,
+        precision: Precision,
+        threads: int | None,
+        shares: bool,
+        generates: bool = False,
     ) -> None:
         if precision not in PRECISIONS:
             raise GolowError(
                 f"onednn computes in float32, not in {precision}", "leave precision= out."
             )
         found = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-        if found != torch.float32:
+        halves = generates and found == torch.bfloat16
+        if found != torch.float32 and not halves:
             name = str(found).removeprefix("torch.")
             raise GolowError(
                 f"onednn computes in float32, and the module is {name}",
@@ -58,21 +68,23 @@ class Processor:
         probe = onednn.probe()
         if not probe.available:
             raise GolowError(f"onednn: {probe.missing}", probe.fix)
-        self.precision: Precision = precision
+        self.precision: Precision = "bf16" if halves else precision
         self.threads, self.shares = threads or torch.get_num_threads(), shares
         self._own = module.state_dict() if shares else {}
+        self._halves = _in_bf16(module) if halves else frozenset()
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
-        """The level's passes."""
-        return onednn.passes(workload)
+        """The level's passes, and one for weights in bf16."""
+        further = (keeping_bf16(self._halves),) if self._halves else ()
+        return (*onednn.passes(workload), *further)
 
     def require_runnable(self, graph: Graph) -> None:
         """Raise `Unsupported` for the first node that the level cannot run."""
         require_runnable(graph)
 
     def captured_as(self, module: nn.Module) -> nn.Module:
-        """The module itself."""
-        return module
+        """The module itself; a copy in float32 of one in bf16."""
+        return float32_copy(module) if self._halves else module
 
     def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs themselves."""
@@ -80,7 +92,11 @@ class Processor:
 
     def array(self, tensor: Tensor) -> np.ndarray:
         """The tensor as a NumPy array."""
-        return in_pairs(tensor.cpu().contiguous().numpy())
+        whole = tensor.cpu().contiguous()
+        if whole.dtype == torch.bfloat16:
+            halves: np.ndarray = whole.view(torch.int16).numpy().view(bfloat16)
+            return halves
+        return in_pairs(whole.numpy())
 
     def building(self) -> None:
         """Let this thread build and load with that many threads."""
@@ -150,3 +166,9 @@ class Processor:
             for position, nanoseconds in running.run_timed():
                 taken[position].append(nanoseconds)
         return {position: median(each) / 1e9 for position, each in taken.items()}
+
+
+def _in_bf16(module: nn.Module) -> frozenset[str]:
+    """Every name of every parameter in bf16."""
+    named = module.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, item in named if item.dtype == torch.bfloat16)

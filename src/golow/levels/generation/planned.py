@@ -66,8 +66,8 @@ def planned(bundle: TextBundle) -> Planned:
         source_of = partial(encoder_source, step.model)
     if work.device == "cuda":
         wanted = Wanted(level="cudnn", precision=ON_GPU.get(work.precision, "default"))
-    elif work.precision == "bf16":
-        raise Unsupported("onednn", "it computes in float32")
+    elif work.precision == "bf16" and work.encoder:
+        raise Unsupported("onednn", "it computes a model with an encoder in float32")
     else:
         wanted = Wanted(level="onednn", threads=work.threads)
     try:

@@ -61,7 +61,8 @@ def built_generator(
     require_inferring(module)
     counts = generation.counts()
     step = _step(module, generation)
-    target = target_for(step, device_of(step, ()), wanted)
+    reads_source = isinstance(step, EncoderDecoderStep)
+    target = target_for(step, device_of(step, ()), wanted, generates=not reads_source)
     cache = open_cache(wanted.cache)
     form = _form(step, generation, target)
     if form.source:  # the decoder reads several tokens at once only where it begins with them

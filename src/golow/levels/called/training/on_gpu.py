@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from golow.levels.called.gpu import OneGpu, batch_bytes, on_cpu, tensors_of, type_name
+from golow.levels.called.float32_copy import on_cpu, tensors_of
+from golow.levels.called.gpu import OneGpu, batch_bytes, type_name
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.training.step_target import Key, Loss, Scale, Weights, rate_target
 from golow.lower.ir.graph import Graph, GraphInput
