@@ -41,6 +41,10 @@ CONFIGURATIONS = {
     "llama_8b": LLAMA
     | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "head_dim": 128,
        "tie_word_embeddings": False},
+    "llama_160m": LLAMA
+    | {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "head_dim": 64,
+       "num_attention_heads": 12, "num_key_value_heads": 4, "vocab_size": 32000,
+       "tie_word_embeddings": False},
 }  # fmt: skip
 
 
@@ -68,6 +72,8 @@ CASES = {
     "cpu": (
         Case("gpt2_small", 128, 64, (1,), "default"),
         Case("gpt2_small", 128, 64, (1,), "bf16"),
+        Case("llama_160m", 128, 64, (1,), "default"),
+        Case("llama_160m", 128, 64, (1,), "bf16"),
     ),
 }
 COLUMNS = ("model", "tokens before", "batch", "level", "ms a token", "of the roof", "tokens/s",

@@ -169,6 +169,6 @@ class Processor:
 
 
 def _in_bf16(module: nn.Module) -> frozenset[str]:
-    """Every name of every parameter in bf16."""
+    """Return all names of all parameters in bf16."""
     named = module.named_parameters(remove_duplicate=False)
     return frozenset(name for name, item in named if item.dtype == torch.bfloat16)
