@@ -90,7 +90,8 @@ def generate(
         str | None,
         typer.Option(
             help="Comma-separated levels: eager, eager:static, compile:static, "
-            "compile:static-cudagraphs, openvino, onednn, cudnn.  [default: all for the device]",
+            "compile:static-cudagraphs, openvino, llama.cpp, onednn, cudnn.  "
+            "[default: all for the device]",
             callback=some_names,
         ),
     ] = None,

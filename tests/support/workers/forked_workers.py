@@ -42,7 +42,7 @@ SERVED = (
     *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile", "ddp", "fsdp")),
     *(
         f"golow.levels.generation.{n}"
-        for n in ("growing", "static", "compiled", "openvino", "planned", "reference")
+        for n in ("growing", "static", "compiled", "openvino", "llama_cpp", "planned", "reference")
     ),
     *(f"golow.levels.called.{n}" for n in ("program", "training.program", "emitted_program")),
 )

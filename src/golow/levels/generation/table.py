@@ -66,6 +66,12 @@ def _has_compiler() -> Probe:
     return Probe(False, "there is no C++ compiler for Inductor", "apt-get install g++")
 
 
+def _has_llama_cpp() -> Probe:
+    from golow.levels.peers import exported_program
+
+    return exported_program.probe(("llama_cpp", "gguf"), "llama-cpp")
+
+
 def _inductor(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
     folder, threads = cache / "inductor" / build_key(workload), str(workload.threads)
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_COMPILE_THREADS": threads}
@@ -120,6 +126,14 @@ LEVELS = (
         "OpenVINO, the cache is its state, as OpenVINO GenAI runs a model",
         "golow.levels.generation.openvino",
         probe=openvino.probe,
+        devices=("cpu",),
+    ),
+    TextLevel(
+        "llama.cpp",
+        "llama.cpp, weights as GGUF in their own float type",
+        "golow.levels.generation.llama_cpp",
+        probe=_has_llama_cpp,
+        environment=_own_cache,
         devices=("cpu",),
     ),
     TextLevel(
