@@ -89,5 +89,5 @@ def generation_on_host(precision: Precision = "ieee") -> Iterator[HostGpu]:
     """Within the block `golow.compile` with ``generation=`` builds plans of `cudnn` for modules on
     the CPU."""
     with gpu_on_host() as gpu, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "target_for", lambda *given: HostTarget(precision, gpu))
+        patch.setattr(building, "target_for", lambda *given, **told: HostTarget(precision, gpu))
         yield gpu
