@@ -82,7 +82,13 @@ def test_bf16_and_sampling_are_proved_too() -> None:
 def test_plans_over_one_cache_are_a_level() -> None:
     result = golow.generate(varied_gpt2(), batch=2, levels=["onednn"], **SHORT)
     assert verdicts(result) == {"eager:static 2": "match", "onednn 2": "match"}
-    half = golow.generate(varied_gpt2(), precision="bf16", levels=["onednn"], **SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
+def test_plans_with_weights_in_bf16_are_proved() -> None:
+    few = SHORT | {"prompt": 3, "tokens": 4}  # plans of one token and of four are enough
+    half = golow.generate(varied_gpt2(), precision="bf16", levels=["onednn"], **few)
     assert verdicts(half) == {"eager:static 1": "match", "onednn 1": "match"}
 
 
