@@ -13,7 +13,7 @@ import numpy as np
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.build.builder import Builder
-from golow.levels.direct.onednn.kernels import rows
+from golow.levels.direct.onednn.kernels import column_softmax, rows
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
@@ -32,8 +32,13 @@ def softmax(build: Builder, arguments: Softmax) -> None:
             y /= y.sum(axis=axis, keepdims=True, dtype=np.float64)
 
     result = build.memory.new(build.current.output_name(), x.shape, x.layout)
-    if build.generates and _are_rows(x, axis):
-        build.steps.kernel(rows.softmax(*_rows(x), log), [x], [result])
+    if build.generates and 0 not in x.shape:
+        outer, size, inner = _around(x, axis)
+        if inner == 1:
+            kernel = rows.softmax(outer, size, log)
+        else:
+            kernel = column_softmax.softmax(outer, size, inner, log)
+        build.steps.kernel(kernel, [x], [result])
     else:
         build.steps.array_call(run, [x], [result])
     build.values.define(0, result)
@@ -54,20 +59,21 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
             np.multiply(gradient - total.astype(np.float32), result, out=inner)
 
     inner = build.memory.new(build.current.output_name(), outer.shape, outer.layout)
-    if build.generates and _are_rows(outer, axis):
-        build.steps.kernel(rows.softmax_backward(*_rows(outer), log), [outer, result], [inner])
+    if build.generates and 0 not in outer.shape:
+        count, size, columns = _around(outer, axis)
+        if columns == 1:
+            kernel = rows.softmax_backward(count, size, log)
+        else:
+            kernel = column_softmax.softmax_backward(count, size, columns, log)
+        build.steps.kernel(kernel, [outer, result], [inner])
     else:
         build.steps.array_call(run, [outer, result], [inner])
     build.values.define(0, inner)
 
 
-def _are_rows(x: Tensor, axis: int) -> bool:
-    return math.prod(x.shape) > 0 and axis == len(x.shape) - 1
-
-
-def _rows(x: Tensor) -> tuple[int, int]:
-    """Their number, and their length."""
-    return math.prod(x.shape[:-1]), x.shape[-1]
+def _around(x: Tensor, axis: int) -> tuple[int, int, int]:
+    """Elements before the axis, on it, and after it."""
+    return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
 
 
 IMPLEMENTATIONS = (
