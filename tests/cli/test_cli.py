@@ -78,7 +78,7 @@ MISTAKES = [
     (["compare", "lenet5", "--time-limit", "-1"], "--time-limit 60"),
     (["compare", "lenet5", "--columns", "sped"], "percentiles"),
     (["compare", "lenet5", "--fail-above", "5%"], "--against"),
-    (["compare", "lenet5", "--levels", ","], "--levels , names nothing"),
+    (["compare", "lenet5", "--levels", ","], "--levels ',' names nothing"),
     (["generate", "gpt2_small", "--levels", ""], "names nothing"),
     (["compare", "lenet5", "--loss", "mse_loss"], "add --mode train"),
     (["audit", "lenet5", "--learning-rate", "0.1"], "--learning-rate is for training steps"),

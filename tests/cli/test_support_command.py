@@ -158,7 +158,7 @@ MISTAKES = [
     (["--all"], "--support MODEL"),
     (["--support", "resnet51"], "resnet50"),
     (["--support", "lenet5", "--levels", "onedn"], "onednn"),
-    (["--support", "lenet5", "--levels", ""], "no level is named"),
+    (["--support", "lenet5", "--levels", ""], "names nothing"),
     (["--support", "lenet5", "--levels", "onednn+nothing"], "no choice"),
     (["--support", "lenet5", "--levels", "cudnn+nothing"], "no choice"),
     (["--support", "lenet5", "--levels", "cudnn", "--device", "cpu"], "--device cuda"),

@@ -70,7 +70,7 @@ Classes = Annotated[
 def some_names(text: str | None, option: typer.CallbackParam) -> str | None:
     """Raise `GolowError` for a list without a name, which is not the same as the default."""
     if text is not None and not names(text):
-        raise GolowError(f"{option.opts[0]} {text} names nothing", "leave it out, or name some.")
+        raise GolowError(f"{option.opts[0]} {text!r} names nothing", "leave it out, or name some.")
     return text
 
 

@@ -41,7 +41,7 @@ NETWORK = f"{NETWORKS}:Network"
     [
         ({"ranks": 2}, "2 ranks are for training"),
         ({"ranks": 0, "mode": "train"}, "0 ranks train nothing"),
-        ({"ranks": "2", "mode": "train"}, "the ranks '2' is not a whole number"),
+        ({"ranks": "2", "mode": "train"}, "ranks='2' is not a number"),
         ({"ranks": 100_000, "mode": "train"}, "too many for"),
         ({"ranks": 2, "mode": "train", "life": True}, "--life measures one process"),
         ({"ranks": 2, "mode": "train", "levels": ["eager"]}, "eager runs in one process"),

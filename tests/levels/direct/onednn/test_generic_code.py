@@ -1,11 +1,13 @@
 """Where oneDNN has only its generic code, which takes one element at a time, `onednn` has kernels
-of its own: ranges of blocks, rolled images, and sums over images in blocks."""
+of its own: ranges of blocks, rolled images, sums over images in blocks, gradients of images that
+were made larger or smaller."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from golow.levels.direct.onednn.level import probe
 
@@ -62,10 +64,39 @@ class Rolled(nn.Module):
         return self.last(x.roll((2, 1), (1, 2)).mean((1, 2)))
 
 
+class Resampled(nn.Module):
+    """An image in twice the size and in an odd one, linearly, and with each pixel repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, BLOCK, 3), nn.Linear(BLOCK, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for size in ((12, 16), (7, 5)):
+            x = functional.interpolate(x, size, mode="bilinear", align_corners=False)
+        x = functional.interpolate(x, scale_factor=(2, 3)).tanh()
+        return self.last((x * x).mean((2, 3)))
+
+
+class ResampledVolume(nn.Module):
+    """A volume in twice the size, linearly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv3d(2, BLOCK, 1), nn.Linear(BLOCK, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.interpolate(self.first(x), scale_factor=2, mode="trilinear").tanh()
+        return self.last((x * x).mean((2, 3, 4)))
+
+
 SUBJECTS = {
     "joined": (Joined, (2, 3, 10, 10)),
     "gated": (Gated, (2, 3, 10, 10)),
     "rolled": (Rolled, (2, 8, 8, 24)),
+    "resampled": (Resampled, (2, 3, 8, 10)),
+    "volume": (ResampledVolume, (2, 2, 3, 4, 5)),
 }
 
 
@@ -83,7 +114,7 @@ def test_no_step_runs_generic_code(name: str, layout: str, mode: Mode) -> None:
     generic = [
         (step.operation, step.implementation, [read.layout for read in step.reads])
         for step in Running(network, tag).built.plan.steps
-        if step.operation in ("reorder", "slice", "reduce")
+        if step.operation in ("reorder", "slice", "reduce", "resample_backward")
         and step.implementation.startswith(("simple", "ref"))
     ]
     assert generic == []

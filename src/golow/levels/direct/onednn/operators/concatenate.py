@@ -16,6 +16,7 @@ from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels.copies import parts_joined
 from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.reorders import is_generic
 from golow.lower.operators.concatenate import Concatenate
 
 # Elements that one thread copies sooner than two would with the library: 20 us for 31 to 128 KiB.
@@ -38,7 +39,7 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
         build.engine, "concat", target, len(layouts), arguments.axis, array(layouts)
     )
     rows = _rows(sources, output.shape, arguments.axis)
-    simple = build.generates and primitive.implementation.startswith(("simple", "ref"))
+    simple = build.generates and is_generic(primitive)
     if simple and rows is not None and rows.are_shared_or_few:
         made = build.memory.new(output.name, output.shape, rows.layout)
         if sum(rows.widths):

@@ -14,6 +14,8 @@ from golow.levels.direct.onednn.bindings.constants import (
 from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.kernels.resampling import resampling_backward
+from golow.levels.direct.onednn.steps.reorders import is_generic
 from golow.levels.direct.onednn.steps.strided_views import dense
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.resample import Resample, ResampleBackward
@@ -31,7 +33,8 @@ def resample(build: Builder, arguments: Resample) -> None:
 
 
 def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
-    """In the layout of the gradient; of a volume in blocks, row-major."""
+    """In the layout of the gradient; of a volume in blocks, row-major. By a generated kernel where
+    the library has only its generic code."""
     outer, output = build.values.tensor(arguments.gradient), build.current.output()
     if outer.layout.blocks and len(output.shape) > 4:
         outer = build.values.plain(arguments.gradient)
@@ -42,8 +45,30 @@ def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
         hint.description,
     )  # fmt: skip
     result = build.memory.new(output.name, output.shape, inner)
-    build.steps.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
+    around = _around(outer.layout) if build.generates and is_generic(primitive) else None
+    if around is None:
+        build.steps.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
+    else:
+        before, side_by_side = around
+        kernel = resampling_backward(
+            before, arguments.size, outer.shape[2:], side_by_side, arguments.mode == "linear"
+        )
+        build.steps.kernel(kernel, [outer], [result])
     build.values.define(0, result)
+
+
+def _around(layout: Descriptor) -> tuple[int, int] | None:
+    """The images in memory, and the elements of a pixel that are side by side; None for another
+    layout than the three of images."""
+    batch, channels, *_ = layout.shape
+    if layout.blocks:
+        size = channel_block().size
+        blocked = layout == Descriptor.tagged(layout.shape, channel_block().tag)
+        return (batch * -(-channels // size), size) if blocked else None
+    if layout.is_plain:
+        return batch * channels, 1
+    last = Descriptor.ordered(layout.shape, (0, *range(2, len(layout.shape)), 1))
+    return (batch, channels) if layout == last else None
 
 
 def _forward(

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 GENERIC = ("simple", "ref")  # how the names of such implementations begin
 
 
+def is_generic(primitive: Primitive) -> bool:
+    """True if the library has only its generic code for it."""
+    return primitive.implementation.startswith(GENERIC)
+
+
 def reorder(build: Builder, source: Tensor, target: Tensor, operation: str = "reorder") -> None:
     """Add the step that copies a tensor into another one of the same shape."""
     primitive = Primitive(build.engine, "reorder", source.layout, target.layout)
     kernel = None
-    if build.generates and primitive.implementation.startswith(GENERIC):
+    if build.generates and is_generic(primitive):
         kernel = _kernel(source, target)
     if kernel is None:
         build.steps.call(primitive, {SRC: source}, {DST: target}, operation)
