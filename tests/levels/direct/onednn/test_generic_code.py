@@ -91,7 +91,27 @@ class ResampledVolume(nn.Module):
         return self.last((x * x).mean((2, 3, 4)))
 
 
+class JoinedLayouts(nn.Module):
+    """An image of a convolution beside one of a linear layer over pixels, which lies differently,
+    and with a token before its pixels."""
+
+    def __init__(self, token: bool = False) -> None:
+        super().__init__()
+        self.with_token = token
+        self.conv, self.pixels = nn.Conv2d(3, BLOCK, 1), nn.Linear(3, BLOCK)
+        self.token = nn.Parameter(torch.randn(1, 1, 2 * BLOCK))
+        self.last = nn.Linear(2 * BLOCK, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = self.pixels(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        tokens = torch.cat([self.conv(x), other.tanh()], 1).flatten(2).transpose(1, 2)
+        if self.with_token:
+            tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], 1)
+        return self.last(tokens.tanh().square().mean(1))
+
+
 SUBJECTS = {
+    "joined layouts": (JoinedLayouts, (2, 3, 7, 9)),
     "joined": (Joined, (2, 3, 10, 10)),
     "gated": (Gated, (2, 3, 10, 10)),
     "rolled": (Rolled, (2, 8, 8, 24)),
@@ -114,8 +134,15 @@ def test_no_step_runs_generic_code(name: str, layout: str, mode: Mode) -> None:
     generic = [
         (step.operation, step.implementation, [read.layout for read in step.reads])
         for step in Running(network, tag).built.plan.steps
-        if step.operation in ("reorder", "slice", "reduce", "resample_backward")
+        if step.operation in ("reorder", "slice", "reduce", "resample_backward", "concatenate")
         and step.implementation.startswith(("simple", "ref"))
     ]
     assert generic == []
     assert_right(network, compute(network, tag))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_part_of_weights_alone_is_joined_in_each_iteration(layout: str) -> None:
+    torch.manual_seed(0)
+    network = lower(JoinedLayouts(token=True), torch.randn(2, 3, 7, 9), "infer")
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))

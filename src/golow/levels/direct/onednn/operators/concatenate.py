@@ -16,7 +16,9 @@ from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels.copies import parts_joined
 from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.onednn.steps.reorders import is_generic
+from golow.levels.direct.onednn.steps.reorders import is_generic, reorder
+from golow.levels.direct.onednn.steps.strided_views import row_major
+from golow.levels.direct.onednn.steps.value_views import ITEM_BYTES
 from golow.lower.operators.concatenate import Concatenate
 
 # Elements that one thread copies sooner than two would with the library: 20 us for 31 to 128 KiB.
@@ -25,7 +27,8 @@ MOST_OF_ONE_THREAD = 131_072
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
     """In blocks of channels if whole blocks are joined, otherwise in the layout that the library
-    prefers; by a generated kernel where the library has only its simplest code."""
+    prefers; where the library has only its generic code, by a generated kernel, or part by part if
+    the layouts differ."""
     output = build.current.output()
     if output.dtype != "float32":
         _of_integers(build, arguments)
@@ -46,10 +49,29 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
             build.steps.kernel(parts_joined("float32", rows.number, rows.widths), sources, [made])
         build.values.define(0, made)
         return
+    # A part of weights alone would be copied once, while loading, into memory that others use, too.
+    changing = not any(build.values.is_constant(part) for part in arguments.parts)
+    if simple and rows is None and changing:
+        _part_by_part(build, sources, arguments.axis)
+        return
     result = build.memory.new(output.name, output.shape, primitive.descriptor(DST))
     reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
     build.steps.call(primitive, reads, {DST: result})
     build.values.define(0, result)
+
+
+def _part_by_part(build: Builder, sources: Sequence[Tensor], axis: int) -> None:
+    """Copy each part into its range of a row-major result."""
+    output = build.current.output()
+    strides, start = row_major(output.shape), 0
+    made = build.memory.new(output.name, output.shape, Descriptor.plain(output.shape))
+    for source in sources:
+        layout = Descriptor.strided(source.shape, strides)
+        target = Tensor(made.buffer, source.shape, made.dtype, layout, start * ITEM_BYTES)
+        if math.prod(source.shape):
+            reorder(build, source, target, "concatenate")
+        start += source.shape[axis] * strides[axis]
+    build.values.define(0, made)
 
 
 class Rows(NamedTuple):
