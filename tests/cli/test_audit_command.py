@@ -159,7 +159,7 @@ def the_price(level: AuditedLevel) -> Price:
     [
         (("mlp", "--levels", "eagre"), "did you mean eager"),
         (("mlp", "--levels", "eager+nothing"), "has no choice 'nothing'"),
-        (("mlp", "--levels", ""), "there is no level to audit"),
+        (("mlp", "--levels", ""), "names nothing"),
         (("mlp", "--seconds", "-1"), "use --seconds 5 or so."),
         (("mlp", "--seconds", "nan"), "use --seconds 5 or so."),
         (("mlp", "--apply", "worst"), "use --apply best."),

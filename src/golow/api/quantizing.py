@@ -200,7 +200,8 @@ def quantized_module(
             f"precision {rule} takes example inputs by position, not by name",
             "pass the tensors as a list, in the order of the forward pass.",
         )
-    return quantized(module, rule, lambda: [tuple(example)]).module, "default"
+    samples = [] if inputs is None else [tuple(example)]
+    return quantized(module, rule, lambda: samples).module, "default"
 
 
 def quantized_first(

@@ -149,8 +149,9 @@ def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
 def _may_turn(build: Builder, weight: Ref) -> bool:
     """True if the columns of the weight may be put into another order while loading."""
     size = math.prod(build.current.value(weight).shape) * ITEM_BYTES
-    as_stored = build.layout_of(build.current.position) == AS_STORED
-    return build.values.is_constant(weight) and size <= LARGEST_TURNED and not as_stored
+    if size > LARGEST_TURNED or not build.values.is_constant(weight):
+        return False
+    return build.layout_of(build.current.position) != AS_STORED
 
 
 def _in_order_of(build: Builder, weight: Ref, columns: Axis) -> Ref:
