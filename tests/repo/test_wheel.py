@@ -17,7 +17,7 @@ from support.places import ROOT
 
 SOURCES = ROOT / "src"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-LIMIT = 3_000_000  # bytes. It has 2.7 million; one forgotten data set or binary is more than that
+LIMIT = 3_400_000  # bytes. It has 3.0 million; one forgotten data set or binary is more than that
 
 
 def build(place: Path, into: Path) -> Path:
