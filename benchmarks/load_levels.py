@@ -2,7 +2,7 @@
 
     python benchmarks/load_levels.py --latency 0.3 --percentile 90 --threads 1 --tokens 32
     python benchmarks/load_levels.py --device cuda --precision bf16 --latency 0.02 --seconds 2
-    python benchmarks/load_levels.py --show --page docs/results/load.md
+    python benchmarks/load_levels.py --show --page PAGE
 
 One load test a network: requests one after another, all at once, and the search for the highest
 rate that meets the limit. Each test is a record in --out. --show writes a table for each record of
