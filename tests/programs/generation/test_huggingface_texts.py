@@ -15,6 +15,7 @@ import golow
 from golow.workload.generation.request import TextRequest
 from golow.workload.generation.sources import prepare_text
 from golow.workload.generation.text_bundle import write_text_bundles
+from support.models.text_models import DECODER
 
 pytest.importorskip("transformers")
 
@@ -23,14 +24,7 @@ pytestmark = pytest.mark.usefixtures("forked")
 CONFIGURATION = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 97,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
+    **DECODER,
 }
 
 

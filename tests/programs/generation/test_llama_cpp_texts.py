@@ -19,20 +19,10 @@ from golow.levels.generation.table import LEVELS
 from golow.records.errors import Unsupported
 from golow.records.text import TextPrecision, TextWorkload
 from golow.records.workload import ModelSource
-from support.models.text_models import OwnStep, varied_gpt2
+from support.models.text_models import DECODER, OwnStep, varied_gpt2
 
 (ROW,) = (level for level in LEVELS if level.name == "llama.cpp")
 SHORT = {"prompt": 6, "tokens": 8, "threads": 1, "seconds": 0.1, "quiet": True}
-CONFIGURATION = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 97,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-}
 WORK = TextWorkload(
     model="llama", source=ModelSource(kind="huggingface", name="llama"), vocabulary=97, batch=1,
     prompt=6, tokens=2,
@@ -60,7 +50,7 @@ class Other(nn.Module):
 
 def generated(file: Path, kind: str, **options: Any) -> golow.GenerationResult:
     pytest.importorskip("transformers")
-    file.write_text(json.dumps(CONFIGURATION | MODELS[kind] | {"model_type": kind}))
+    file.write_text(json.dumps(DECODER | MODELS[kind] | {"model_type": kind}))
     given = {**SHORT, "levels": ["llama.cpp"], "batch": 2, **options}
     return golow.generate(f"hf:{file}", pretrained=False, **given)
 
@@ -117,7 +107,7 @@ def test_another_order_of_rotated_rows_is_another_model(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(**CONFIGURATION)
+    config = transformers.LlamaConfig(**DECODER)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     monkeypatch.setitem(gguf_file.ARCHITECTURES, "llama", Architecture("llama", pairs))
     write_gguf(model, tmp_path / "model.gguf")

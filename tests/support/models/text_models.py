@@ -12,6 +12,19 @@ VOCABULARY, LONGEST = 256, 96
 SIZES = Gpt2Sizes(vocabulary=VOCABULARY, positions=LONGEST, width=32, layers=2, heads=4)
 
 
+DECODER = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 97,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+}
+"""Sizes in a configuration of transformers, for a Llama and models like it."""
+
+
 def varied_gpt2() -> Gpt2:
     """A GPT-2 with a token a byte, whose blocks count for more than its embeddings."""
     torch.manual_seed(1)

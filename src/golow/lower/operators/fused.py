@@ -10,6 +10,7 @@ import msgspec
 
 from golow.lower.ir.graph import Node, Ref
 from golow.lower.ir.operator import Operator, record_of
+from golow.lower.ir.rewriting import result
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +47,14 @@ class Fused(Operator, frozen=True, kw_only=True):
             values[output.name] = operator.meaning(**{k: _given(v, values) for k, v in fields})
         found = tuple(values[name] for name in yields)
         return found if len(found) > 1 else found[0]
+
+
+def last_value(inputs: tuple[Tensor, ...], program: tuple[str, ...]) -> Tensor:
+    """Return the value of a program's last node."""
+    *_, last = decode_parts(program)
+    found = Fused.meaning(inputs, program, (result(last),))
+    assert not isinstance(found, tuple)  # noqa: S101 - one value is asked for
+    return found
 
 
 def input_name(index: int) -> str:

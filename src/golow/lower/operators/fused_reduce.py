@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from golow.lower.ir.graph import Node, Ref
 from golow.lower.ir.operator import Operator
-from golow.lower.ir.rewriting import result
-from golow.lower.operators.fused import Fused, decode_parts
+from golow.lower.operators.fused import decode_parts, last_value
 from golow.lower.operators.reduce import Reduce
 
 if TYPE_CHECKING:
@@ -38,7 +37,4 @@ class FusedReduce(Operator, frozen=True, kw_only=True):
         axes: tuple[int, ...],
         keep: bool,
     ) -> Tensor:
-        *_, last = decode_parts(program)
-        x = Fused.meaning(inputs, program, (result(last),))
-        assert not isinstance(x, tuple)  # noqa: S101 - there is one argument
-        return Reduce.meaning(function, x, axes, keep)
+        return Reduce.meaning(function, last_value(inputs, program), axes, keep)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from golow.lower.ir.graph import Node, Ref
 from golow.lower.ir.operator import Operator
-from golow.lower.ir.rewriting import result
-from golow.lower.operators.fused import Fused, decode_parts
+from golow.lower.operators.fused import decode_parts, last_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +35,5 @@ class FusedSoftmax(Operator, frozen=True, kw_only=True):
         log: bool,
         rounded: bool,
     ) -> Tensor:
-        *_, last = decode_parts(program)
-        x = Fused.meaning(inputs, program, (result(last),))
-        assert not isinstance(x, tuple)  # noqa: S101 - there is one argument
+        x = last_value(inputs, program)
         return x.log_softmax(-1) if log else x.softmax(-1)

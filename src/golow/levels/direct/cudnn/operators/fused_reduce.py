@@ -20,10 +20,10 @@ from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     access_of,
     as_index,
     compute_of,
+    definitions_of,
     input_name,
     macro,
     numbers_of,
-    pointers_of,
     reach,
     read_of,
 )
@@ -83,11 +83,7 @@ def sums_of(
     first, last = len(kept.sizes), len(every.sizes) - 1
     column = f"const Index i_{last} = share.column;"
     lines = (
-        f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
-        f"#define WIDTH {tiles.width}",
-        f"#define RESULT {statements[-1].name}",
-        f"#define POINTERS {', '.join(pointers_of(names, inputs, len(inputs)))}",
-        f"#define SIZES {''.join(f', Index {name}' for name, _ in sizes)}",
+        *definitions_of(statements, names, inputs, sizes, index, tiles.width),
         macro("OUTER", _indices("share.outer", 0, first)),
         macro("ROW", _indices("row", first, last)),
         macro("READ", [column, *read_of(names, inputs, accesses, every, len(names))]),

@@ -20,11 +20,11 @@ from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     access_of,
     as_index,
     compute_of,
+    definitions_of,
     indices_of,
     input_name,
     macro,
     numbers_of,
-    pointers_of,
     reach,
     read_of,
 )
@@ -84,11 +84,7 @@ def kernel_of(
     last = len(axes.sizes) - 1
     read = [f"const Index i_{last} = column;", *read_of(names, inputs, accesses, axes, len(names))]
     lines = (
-        f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
-        f"#define WIDTH {group.width}",
-        f"#define RESULT {statements[-1].name}",
-        f"#define POINTERS {', '.join(pointers_of(names, inputs, len(inputs)))}",
-        f"#define SIZES {''.join(f', Index {name}' for name, _ in sizes)}",
+        *definitions_of(statements, names, inputs, sizes, index, group.width),
         macro("OUTER", indices_of(axes, "row", within=1)),
         macro("READ", read),
         macro("COMPUTE", compute_of(statements, names, accesses, (), axes)),

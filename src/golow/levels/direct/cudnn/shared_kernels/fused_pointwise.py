@@ -197,6 +197,26 @@ def macro(name: str, lines: Iterable[str]) -> str:
     return " \\\n  ".join([f"#define {name}", *lines])
 
 
+def definitions_of(
+    statements: Sequence[Statement],
+    names: Sequence[str],
+    inputs: Sequence[View],
+    sizes: Iterable[tuple[str, int]],
+    index: type[np.uint32 | np.uint64],
+    width: int,
+) -> tuple[str, ...]:
+    """Return the definitions, beside its macros, of a template that computes the last statement.
+    sizes: as of `numbers_of`; index: the type of these; width: elements that a thread reads at
+    once."""
+    return (
+        f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
+        f"#define WIDTH {width}",
+        f"#define RESULT {statements[-1].name}",
+        f"#define POINTERS {', '.join(pointers_of(names, inputs, len(inputs)))}",
+        f"#define SIZES {''.join(f', Index {name}' for name, _ in sizes)}",
+    )
+
+
 def pointers_of(names: Sequence[str], views: Sequence[View], first_output: int) -> Iterator[str]:
     """The kernel's pointers, as C writes parameters."""
     for position, (name, view) in enumerate(zip(names, views, strict=True)):

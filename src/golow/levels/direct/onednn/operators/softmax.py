@@ -7,13 +7,14 @@ PyTorch's error.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.build.builder import Builder
-from golow.levels.direct.onednn.kernels import column_softmax, rows
+from golow.levels.direct.onednn.kernels import Kernel, column_softmax, rows
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
@@ -33,11 +34,7 @@ def softmax(build: Builder, arguments: Softmax) -> None:
 
     result = build.memory.new(build.current.output_name(), x.shape, x.layout)
     if build.generates and 0 not in x.shape:
-        outer, size, inner = _around(x, axis)
-        if inner == 1:
-            kernel = rows.softmax(outer, size, log)
-        else:
-            kernel = column_softmax.softmax(outer, size, inner, log)
+        kernel = _kernel(rows.softmax, column_softmax.softmax, x, axis, log)
         build.steps.kernel(kernel, [x], [result])
     else:
         build.steps.array_call(run, [x], [result])
@@ -60,20 +57,25 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
 
     inner = build.memory.new(build.current.output_name(), outer.shape, outer.layout)
     if build.generates and 0 not in outer.shape:
-        count, size, columns = _around(outer, axis)
-        if columns == 1:
-            kernel = rows.softmax_backward(count, size, log)
-        else:
-            kernel = column_softmax.softmax_backward(count, size, columns, log)
+        kernel = _kernel(rows.softmax_backward, column_softmax.softmax_backward, outer, axis, log)
         build.steps.kernel(kernel, [outer, result], [inner])
     else:
         build.steps.array_call(run, [outer, result], [inner])
     build.values.define(0, inner)
 
 
-def _around(x: Tensor, axis: int) -> tuple[int, int, int]:
-    """Elements before the axis, on it, and after it."""
-    return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+def _kernel(
+    of_rows: Callable[[int, int, bool], Kernel],
+    of_columns: Callable[[int, int, int, bool], Kernel],
+    x: Tensor,
+    axis: int,
+    log: bool,
+) -> Kernel:
+    """The kernel for an axis whose elements are side by side, or the one for another axis."""
+    outer, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    if columns == 1:
+        return of_rows(outer, x.shape[axis], log)
+    return of_columns(outer, x.shape[axis], columns, log)
 
 
 IMPLEMENTATIONS = (
