@@ -110,5 +110,5 @@ class Case:
         terms = np.abs(self.expected) + np.abs(self.problem.factor * (a @ b))
         terms = terms + (np.abs(self.matrix("c")) if self.problem.residual else 0)
         roundings = last[self.problem.result] * terms
-        steep = 2 if self.problem.gelu else 1
+        steep = 3 if self.problem.gelu else 1
         return steep * (scale * (factor + step * (self.problem.k + 4)) + roundings) + 1e-6

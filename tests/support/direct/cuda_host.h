@@ -57,6 +57,7 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<uint64_t>(a) * b >> 32;
 }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline float __expf(float x) { return expf(x); }
 // Conversions round to nearest even, as the GPU's do.
 struct __nv_bfloat16 {
   uint16_t bits;

@@ -169,9 +169,12 @@ class Frontend:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans(HEURISTICS)
+        note = cudnn.numerical_note
+        if isinstance(operation, Convolution) and operation.dtype == "float32":
+            # To float16, in which a small gradient has no more than a few bits.
+            barred = [*barred, note.DOWN_CONVERT_INPUTS]
         if isinstance(operation, Convolution) and operation.arithmetic == "ieee":
-            note = cudnn.numerical_note
-            barred = [*barred, note.TENSOR_CORE, note.DOWN_CONVERT_INPUTS]
+            barred = [*barred, note.TENSOR_CORE]
         if barred:
             graph.deselect_numeric_notes(barred)
         return graph, _operands(operation)

@@ -64,7 +64,7 @@ DISTRUSTED = 3
 # Position of the weight among the operands of a convolution or product. A cold one has a copy for
 # each repetition, if all are at most this many bytes; larger ones do not stay in the cache anyway.
 WEIGHT, MOST_COPIED = 1, 512 << 20
-CHOICE = 2  # which engines are candidates: choices of others are made again
+CHOICE = 3  # which engines are candidates: choices of others are made again
 NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
 Operation = Convolution | Problem | AttentionProblem | FirstConvolution

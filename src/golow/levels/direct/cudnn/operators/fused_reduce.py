@@ -27,6 +27,7 @@ from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     reach,
     read_of,
 )
+from golow.levels.direct.cudnn.shared_kernels.geometry import approximate
 from golow.levels.direct.cudnn.steps.sums import launch
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.kernel_views import Axes, View, merged_axes
@@ -97,7 +98,7 @@ def sums_of(
         *(as_index(index, number) for _, number in sizes),
     )
     name = f"fused_reduce<{C_TYPES[dtype]}, {tiles.threads}>"
-    code = COLUMNS + VALUES + "\n".join(lines) + "\n\n"
+    code = COLUMNS + VALUES + approximate(dtype) + "\n".join(lines) + "\n\n"
     return tiles.sums(FILE, name, scalars, outer=outer, code=code)
 
 

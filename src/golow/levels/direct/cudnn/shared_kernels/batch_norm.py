@@ -25,7 +25,11 @@ from golow.levels.direct.cudnn.shared_kernels.blocks import (
     integers,
     power_of_two,
 )
-from golow.levels.direct.cudnn.shared_kernels.geometry import channel_vector, require_floating
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
+    approximate,
+    channel_vector,
+    require_floating,
+)
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FORWARD = FOLDER / "batch_norm.cu"
@@ -98,7 +102,7 @@ def batch_norm(
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     sizes, limits = integers(rows, channels), _limits(clip)
-    code = _defining("ACTIVATED(value)", formula)
+    code = _defining("ACTIVATED(value)", formula, dtype)
     kind, statistics = C_TYPES[dtype], floats(momentum, epsilon)
     if at_once:
         return Launches((_at_once(FORWARD, kind, tiling, (*sizes, *limits, *statistics), code),))
@@ -148,7 +152,7 @@ def batch_norm_backward(
         raise ValueError("the gradient of an activation beside that of a clip or a residual")
     mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
     mask = "FUNCTION" if formula else mask
-    code = _defining("ACTIVATED_GRADIENT(gradient, value)", formula)
+    code = _defining("ACTIVATED_GRADIENT(gradient, value)", formula, dtype)
     sizes, limits = integers(rows, channels), _limits(clip)
     pixels = "AllPixels" if second is None else f"SomePixels<{', '.join(map(str, second))}>"
     kind = f"{C_TYPES[dtype]}, {mask}, {pixels}"
@@ -223,9 +227,11 @@ def _check(rows: int, channels: int) -> None:
 # ------------------------------------------------------------ kernels
 
 
-def _defining(name: str, formula: str) -> str:
+def _defining(name: str, formula: str, dtype: str) -> str:
     """The code before the kernels, with a macro if there is a formula."""
-    return f"#define {name} ({formula})\n{CODE}" if formula else CODE
+    if not formula:
+        return CODE
+    return f"{CODE}{approximate(dtype)}#define {name} ({formula})\n"
 
 
 def _at_once(

@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.shared_kernels.geometry import (
     FLOATING,
     THREADS,
     VECTOR,
+    approximate,
     flat,
     vector,
 )
@@ -98,7 +99,8 @@ def fused(
     count = math.prod(shape)
     grid, block = flat(max(count, 1), width)
     scalars = (index(count), *(as_index(index, number) for _, number in numbers))
-    code = VECTOR + VALUES + "\n".join(lines) + "\n\n"
+    code = VECTOR + VALUES + approximate(*(output.view.dtype for output in outputs))
+    code += "\n".join(lines) + "\n\n"
     return Kernel(FILE, "fused", grid, block, scalars, 0, code)
 
 

@@ -23,6 +23,12 @@ def vector(*dtypes: str) -> int:
     return min(8, 16 // min(ITEM_BYTES[dtype] for dtype in dtypes))
 
 
+def approximate(*dtypes: str) -> str:
+    """Included before formulas whose results have these types. Where all are stored in 16 bits,
+    functions may be off by some roundings of float32, and take a quarter of the time."""
+    return "#define expf __expf\n" if {"bfloat16", "float16"}.issuperset(dtypes) else ""
+
+
 def channel_vector(dtype: str, channels: int) -> int:
     """The longest vector up to 16 bytes that divides the channels."""
     return math.gcd(channels, 16 // ITEM_BYTES[dtype])

@@ -10,8 +10,8 @@ def value(x: str) -> str:
 
 
 def from_argument(gradient: str, x: str) -> str:
-    sigmoid = f"1.0f / (1.0f + expf(-{x}))"
-    return f"{gradient} / (1.0f + expf(-{x})) * (1.0f + {x} * (1.0f - {sigmoid}))"
+    sigmoid = f"(1.0f / (1.0f + expf(-{x})))"  # written twice, computed once
+    return f"{gradient} * {sigmoid} * (1.0f + {x} * (1.0f - {sigmoid}))"
 
 
 ACTIVATIONS = {"silu": Formulas(value, from_argument)}
