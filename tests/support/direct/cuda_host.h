@@ -58,6 +58,7 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 // Conversions round to nearest even, as the GPU's do.
 struct __nv_bfloat16 {
   uint16_t bits;

@@ -98,7 +98,7 @@ def sums_of(
         *(as_index(index, number) for _, number in sizes),
     )
     name = f"fused_reduce<{C_TYPES[dtype]}, {tiles.threads}>"
-    code = COLUMNS + VALUES + approximate(dtype) + "\n".join(lines) + "\n\n"
+    code = COLUMNS + VALUES + approximate("\n".join(lines), dtype) + "\n\n"
     return tiles.sums(FILE, name, scalars, outer=outer, code=code)
 
 

@@ -231,7 +231,7 @@ def _defining(name: str, formula: str, dtype: str) -> str:
     """The code before the kernels, with a macro if there is a formula."""
     if not formula:
         return CODE
-    return f"{CODE}{approximate(dtype)}#define {name} ({formula})\n"
+    return f"{CODE}#define {name} ({approximate(formula, dtype)})\n"
 
 
 def _at_once(

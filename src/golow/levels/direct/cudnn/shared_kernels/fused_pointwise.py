@@ -99,8 +99,8 @@ def fused(
     count = math.prod(shape)
     grid, block = flat(max(count, 1), width)
     scalars = (index(count), *(as_index(index, number) for _, number in numbers))
-    code = VECTOR + VALUES + approximate(*(output.view.dtype for output in outputs))
-    code += "\n".join(lines) + "\n\n"
+    formulas = approximate("\n".join(lines), *(output.view.dtype for output in outputs))
+    code = f"{VECTOR}{VALUES}{formulas}\n\n"
     return Kernel(FILE, "fused", grid, block, scalars, 0, code)
 
 

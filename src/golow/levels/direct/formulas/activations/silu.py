@@ -6,7 +6,7 @@ from golow.levels.direct.formulas.activation_formulas import Formulas
 
 
 def value(x: str) -> str:
-    return f"({x} / (1.0f + expf(-{x})))"
+    return f"({x} * (1.0f / (1.0f + expf(-{x}))))"
 
 
 def from_argument(gradient: str, x: str) -> str:
