@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.check.rounding import BF16
+from golow.check.rounding import BF16, TF32
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
 from golow.levels.direct.watched_values import Watch
@@ -181,3 +181,34 @@ def test_in_bf16_a_fault_of_a_network_of_fifty_layers_is_found(fault: str) -> No
             assert errors.wrong and errors.wrong[0].value == at, (at, errors.words)
         else:
             assert not errors.failed, errors.words
+
+
+def factors_in_tf32(tensor: Tensor) -> Tensor:
+    """As tensor cores read float32: the nearest number of eleven binary digits."""
+    bits = tensor.float().contiguous().view(torch.int32)
+    return ((bits + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32).double()
+
+
+@pytest.mark.parametrize("left_out", [0, 100])
+def test_rounding_takes_what_nearly_equal_factors_differ_by(left_out: int) -> None:
+    """What is lost follows the other factor, and adds up: a gradient of a convolution's weight
+    before a norm of whole images, as a constant and a little of the image, was "wrong" in TF32."""
+    torch.manual_seed(0)
+    layer, x = nn.Linear(1 << 17, 8, bias=False), torch.randn(1, 1 << 17)
+    x -= x.mean(1, keepdim=True)
+    with torch.no_grad():
+        layer.weight.copy_(torch.linspace(1, 2, 8)[:, None] * (1 + 1e-4 * x))
+    network = lower(layer, x, "infer")
+    given = graph_inputs(network, network.graph)
+    rows = factors_in_tf32(x)
+    rows[:, :left_out] = 0
+    result = rows @ factors_in_tf32(layer.weight.detach()).T
+
+    def found(_: object, name: str) -> Tensor | None:
+        made = {v.name for n in network.graph.nodes for v in n.outputs if v is not None}
+        return result.float() if name in made else None
+
+    errors = summary(
+        judged(item, TF32, "float32") for item in step_values(network.graph, given, found)
+    )
+    assert errors.count and bool(errors.failed) == bool(left_out), errors.words

@@ -9,11 +9,13 @@ root mean square:
 
 Where terms cancel, a result is smaller than what was added. An operation that does not pass is
 computed again with each number that it read perturbed by about a rounding, and how far each element
-moves takes the place of its size. A product in float32 may also be off by some roundings of the sum
-of all terms without their signs: a library may add tens of thousands of them one after the other,
-and what it has in between may be larger than each term and the result. An element that jumps (a
-floor, a comparison, a relu) passes if it is what one of the moved computations gives. In an update,
-the size is that of the change, plus a few float32 roundings of what is changed.
+moves takes the place of its size. A product of rounded factors may be compared with what these give
+in float64: rounding nearly equal numbers takes what they differ by, which may follow the other
+factor, and then it adds up. A product in float32 may also be off by some roundings of the sum of
+all terms without their signs: a library may add tens of thousands of them one after the other, and
+what it has in between may be larger than each term and the result. An element that jumps (a floor,
+a comparison, a relu) passes if it is what one of the moved computations gives. In an update, the
+size is that of the change, plus a few float32 roundings of what is changed.
 
 Whole numbers must be equal, but for such jumps.
 """
@@ -21,7 +23,7 @@ Whole numbers must be equal, but for such jumps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -123,11 +125,13 @@ def judged(value: StepValue, working: Rounding, stored: str) -> StepError:
 
 
 class _Rounded(NamedTuple):
-    """This many roundings of this size. unit: of one in the mean; least: of a number near zero."""
+    """This many roundings of this size. unit: of one in the mean; least: of a number near zero;
+    digits: binary ones after the first that a product rounds its factors to, 0 if it does not."""
 
     limit: Limit
     unit: float
     least: float = 0.0
+    digits: int = 0
 
 
 def _rounding(value: StepValue, working: Rounding) -> _Rounded:
@@ -137,7 +141,9 @@ def _rounding(value: StepValue, working: Rounding) -> _Rounded:
     else:
         limit, unit = COARSE, working.size / 2
     least = LEAST_OF_FLOAT16 if working is FP16 else 0.0
-    return _Rounded(limit.times(OF_RECURRENCE) if operations & RECURRENCES else limit, unit, least)
+    digits = working.grid.digits if limit is COARSE and operations & PRODUCTS else 0
+    wider = limit.times(OF_RECURRENCE) if operations & RECURRENCES else limit
+    return _Rounded(wider, unit, least, digits)
 
 
 def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
@@ -175,6 +181,9 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
         terms = _Allowed.of(_Rounded(OF_TERMS, FLOAT32.size), _without_signs(value), 0.0)
         wider = wider.at_least(terms)
         share = wider.share(error)
+    if share > 1.0 and rounded.digits:
+        results = _with_rounded_factors(value, rounded.digits)
+        share = min(share, *(wider.share(_error(found, result)) for result in results))
     if share > 1.0:
         jumped = error > wider.each
         if _all_jump(value, jumped, rounded, wider.each):
@@ -273,6 +282,22 @@ def _moves(value: StepValue, wanted: Tensor, rounded: _Rounded) -> Tensor:
     for moved in _moved(value, rounded, DRAWS):
         squares += torch.nan_to_num(moved - wanted).square()
     return squares.div_(DRAWS).sqrt_()
+
+
+def _with_rounded_factors(value: StepValue, digits: int) -> Iterator[Tensor]:
+    """The value from numbers with so many binary digits after the first: from the nearest, then
+    with the other digits cut off, as some kernels do."""
+    for rounding in (torch.round, torch.trunc):
+        given = {
+            name: _rounded_to(tensor, digits, rounding) if tensor.is_floating_point() else tensor
+            for name, tensor in value.given.items()
+        }
+        yield evaluated(value.node, given)[value.place].to(value.found.device)
+
+
+def _rounded_to(tensor: Tensor, digits: int, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+    mantissa, exponent = torch.frexp(tensor.double())
+    return torch.ldexp(rounding(mantissa * 2.0 ** (digits + 1)), exponent - (digits + 1))
 
 
 def _without_signs(value: StepValue) -> Tensor:
