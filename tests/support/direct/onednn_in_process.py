@@ -56,6 +56,17 @@ def workshop() -> Workshop:
     return Workshop(compiler, open_cache() / "onednn")
 
 
+@cache
+def quick_workshop() -> Workshop:
+    """The same compiler, which optimises little: that takes half the time. It still makes
+    vectors of the loops that a kernel declares to be some, so that a wrong declaration is seen."""
+    made = workshop()
+    assert made.compiler is not None
+    first, *others = made.compiler.command
+    command = ("sh", "-c", 'exec "$0" "$@" -O1 -fstrict-aliasing', first, *others)
+    return Workshop(made.compiler._replace(command=command), made.cache)
+
+
 class Running:
     """The plan of a network, loaded with its weights."""
 
@@ -70,7 +81,7 @@ class Running:
             for name, tensor in network.prepared.module.state_dict().items()
         }
         self.built: Built = build_plan(network.graph, ENGINE, layout_of, self.switches, generates)
-        self.execution = Execution(self.built, ENGINE, self._weight, workshop())
+        self.execution = Execution(self.built, ENGINE, self._weight, quick_workshop())
         self._held: list[np.ndarray] = []  # the execution keeps addresses only
         self.fill_state()
 
