@@ -18,6 +18,7 @@ from support.worker_programs.planted_texts import FAULTS
 pytestmark = pytest.mark.usefixtures("forked")
 
 PLANTED = SUPPORT / "worker_programs" / "planted_texts.py"
+TOKENS = 12
 
 
 class Watched:
@@ -39,7 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Generation:
     settings = GenerationSettings(
         levels=["eager"], workers=commands, seconds=0.2, cache=tmp_path_factory.mktemp("cache")
     )
-    request = TextRequest(varied_gpt2(), prompt=16, tokens=64, batch=(2,), threads=1)
+    request = TextRequest(varied_gpt2(), prompt=16, tokens=TOKENS, batch=(2,), threads=1)
     return generate(request, settings, Watched())
 
 
@@ -53,7 +54,7 @@ def test_sound_levels_match_and_are_timed(found: Generation, level: str) -> None
     assert run.verdict == "match", run.reason
     assert run.token is not None
     assert run.first_token is not None
-    assert run.replayed >= 2 * 64
+    assert run.replayed >= 2 * TOKENS
     assert run.worst <= found.cases[0].error_limit
 
 

@@ -17,7 +17,7 @@ from golow.worker.text_program import Draws, Tokens
 from golow.workload.generation.text_bundle import TextBundle
 
 FAULTS = ("stale row", "off by one", "stored", "skips", "clock", "dies", "refuses", "sound")
-PAUSE = 0.008  # seconds a token, of the level whose clock is wrong
+PAUSE = 0.04  # seconds a token, of the level whose clock is wrong
 
 
 class Faulty(Static):
