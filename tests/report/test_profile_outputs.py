@@ -115,8 +115,7 @@ def run(*arguments: str, folder: Path, without: str = "") -> subprocess.Complete
     code += "found(name, *more); from golow.__main__ import main; main()"
     start = ["-c", code] if without else ["-m", "golow"]
     with pytest.MonkeyPatch.context() as patch:
-        if not without:  # else it starts as users start it
-            fork_commands(patch)
+        fork_commands(patch)
         return subprocess.run(
             [sys.executable, *start, *arguments],
             cwd=folder,

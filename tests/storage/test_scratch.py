@@ -254,7 +254,7 @@ print(rounds, interrupts)
     "command",
     [
         ["lower", "lenet5"],
-        ["compare", "lenet5", "--levels", "eager", "--time-limit", "0.1", "--out", "{}"],
+        "compare lenet5 --levels eager --threads 1 --time-limit 0.1 --out {}".split(),
     ],
     ids=lambda command: command[0],
 )

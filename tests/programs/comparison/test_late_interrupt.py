@@ -13,7 +13,7 @@ import golow
 from golow.observer import Silent
 
 
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("nobody_left", "forked")
 def test_an_interrupt_after_the_race_keeps_it(tmp_path: Path) -> None:
     class Impatient(Silent):
         def stage(self, text: str) -> None:
@@ -27,7 +27,7 @@ def test_an_interrupt_after_the_race_keeps_it(tmp_path: Path) -> None:
             levels=["eager"],
             workers={"twin": [sys.executable, "-m", "golow.worker.plant", "--products", "1"]},
             threads=1,
-            time_limit=2,
+            time_limit=0.1,
             cache=tmp_path,
             observer=Impatient(),
         )

@@ -23,12 +23,12 @@ from support.records.saved_profile import saved_profile
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(forked: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_profile(tmp_path_factory.getbasetemp())[1]
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfileResult:
+def profiled(forked: None, tmp_path_factory: pytest.TempPathFactory) -> ProfileResult:
     return saved_profile(tmp_path_factory.getbasetemp())[0]
 
 

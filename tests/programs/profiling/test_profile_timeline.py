@@ -89,7 +89,7 @@ def test_slices_of_layers_never_overlap(kernels: list[tuple[int, int, str, int]]
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(forked: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_profile(tmp_path_factory.getbasetemp())[1] / TIMELINE
 
 
