@@ -107,7 +107,7 @@ def test_a_worker_that_stalls_to_hide_its_state_has_no_time(
         threads=1,
         levels=["eager"],
         workers={name: [sys.executable, str(CHEATS), name] for name in ("stalling", "honest")},
-        time_limit=10,
+        time_limit=4,
         interval=0.0,
         cache=cache,
     )
