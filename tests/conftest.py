@@ -11,6 +11,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from golow.worker import client, text_client
 from support import one_run
 from support.examples import register_profiles
 from support.graphs.shared_captures import captures_shared
@@ -22,6 +23,9 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     # torch's own remembers each call, with its stack three times, for devices that are not there.
     torch.manual_seed = torch.default_generator.manual_seed
+    # After each block golow waits for a worker's threads, which spin for some milliseconds. Those
+    # of the tests have one, with few exceptions.
+    client.SETTLE_SECONDS = text_client.SETTLE_SECONDS = 0.0
 # Inductor compiles and runs a probe of the processor's vectors for each new cache.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
