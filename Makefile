@@ -1,6 +1,7 @@
 # make demo           set up, then take ResNet-50 down the levels on real images
 # make test           set up, then lint, types and the quick tests: 8 minutes on 2 cores
 # make test-rest      the slow tests
+# make test-both      the quick and the slow ones in one run, which builds once what both need
 # make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
 # make test-gpu       what needs an NVIDIA GPU; elsewhere all of it is skipped
@@ -8,8 +9,8 @@
 # make figures        figures, tables, report pages and screenshots of the docs again, from their stored records
 # make wheel          the package as one file in dist/
 
-# What Python compiles is kept, where the environment says otherwise, too: the tests are collected four
-# times in .ci/run, and pytest would rewrite their assertions each time.
+# What Python compiles is kept, where the environment says otherwise, too: pytest would rewrite the
+# assertions of all tests whenever it collects them.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-long test-all test-gpu lint types docs figures wheel clean
+.PHONY: demo test test-rest test-both test-long test-all test-gpu lint types docs figures wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +34,9 @@ test: lint types
 
 test-rest: $(VENV)/.installed
 	$(PYTEST) -m "slow and not whole_network"
+
+test-both: $(VENV)/.installed
+	$(PYTEST) -m "not whole_network"
 
 test-long: $(VENV)/.installed
 	$(PYTEST) -m "whole_network or hypothesis" --hypothesis-profile many

@@ -21,7 +21,7 @@ from support.places import ROOT
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
-MADE = re.compile(r"^ *(?:- run: )?make ([\w-]+)", re.MULTILINE)
+MADE = re.compile(r"^ *(?:- run: )?make ([\w-]+(?: [\w-]+)*)", re.MULTILINE)
 
 
 def read(file: Path) -> Any:
@@ -64,14 +64,18 @@ def test_the_three_parts_of_the_tests_are_all_tests() -> None:
         assert sum(runs) == 1 + (drawn and not whole)
 
 
-def test_one_machine_runs_the_readmes_command_and_then_the_rest() -> None:
+def test_one_machine_runs_the_readmes_command_and_the_rest() -> None:
+    """Its lint and types, and then the tests of both commands in one run."""
     documented = re.search(r"^make (test\S*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert documented is not None
-    assert MADE.findall((ROOT / ".ci" / "run").read_text()) == [
-        "docs",
-        documented[1],
-        "test-rest",
-    ]
+    assert MADE.findall((ROOT / ".ci" / "run").read_text()) == ["docs", "lint types", "test-both"]
+    *checks, _ = lines_of(documented[1])
+    assert lines_of("lint") + lines_of("types") == checks
+    expressions = [selected(target) for target in (documented[1], "test-rest", "test-both")]
+    for slow, whole in product([False, True], repeat=2):
+        test = {"slow": slow, "whole_network": whole}
+        quick, rest, both = (bool(eval(one, {}, test)) for one in expressions)  # noqa: S307
+        assert both == (quick or rest)
 
 
 def test_the_workflow_runs_both_commands_on_every_python() -> None:
