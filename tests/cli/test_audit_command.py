@@ -189,8 +189,9 @@ def test_a_mistake_is_explained(
 # ---------------------------------------------------------------- Ctrl-C
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_an_interrupt_shows_and_saves_what_is_there(tmp_path: Path) -> None:
-    """It comes at the second level, when the first one is done. Started as users start it."""
+    """It comes at the second level, when the first one is done."""
     arguments = command("audit", *SMALL, "--quick", "--seconds", "0.2")
     with subprocess.Popen(
         arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
