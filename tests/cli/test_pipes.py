@@ -35,12 +35,13 @@ class Net(torch.nn.Module):
         return self.layer(x)
 """
 SMALL = ("noisy.py:Net", "--input", "4")
+FAST = ("--levels", "eager", "--threads", "1", "--time-limit", "0.1")
 COMMANDS = {
     "emit": ("emit", *SMALL, "--out", "emitted"),
     "build": ("build", *SMALL, "--out", "net.golow"),
     "lower": ("lower", *SMALL, "--level", "onednn", "--show"),
     "support": ("levels", "--support", *SMALL, "--json", "-"),
-    "compare": ("compare", *SMALL, "--levels", "eager", "--time-limit", "0.2", "--json", "-"),
+    "compare": ("compare", *SMALL, *FAST, "--json", "-"),
 }
 
 

@@ -35,11 +35,9 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Generation:
+def found() -> Generation:
     commands = {fault.replace(" ", "-"): [sys.executable, str(PLANTED), fault] for fault in FAULTS}
-    settings = GenerationSettings(
-        levels=["eager"], workers=commands, seconds=0.2, cache=tmp_path_factory.mktemp("cache")
-    )
+    settings = GenerationSettings(levels=["eager"], workers=commands, seconds=0.2)
     request = TextRequest(varied_gpt2(), prompt=16, tokens=TOKENS, batch=(2,), threads=1)
     return generate(request, settings, Watched())
 
