@@ -11,21 +11,19 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from golow.worker import client, text_client
 from support import one_run
 from support.examples import register_profiles
 from support.graphs.shared_captures import captures_shared
 from support.pages.browser import Browser, browser
 from support.workers.forked_workers import ForkServer, fork_commands, forked_workers
+from support.workers.pauses import leave_out_pauses
 
 register_profiles()
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     # torch's own remembers each call, with its stack three times, for devices that are not there.
     torch.manual_seed = torch.default_generator.manual_seed
-    # After each block golow waits for a worker's threads, which spin for some milliseconds. Those
-    # of the tests have one, with few exceptions.
-    client.SETTLE_SECONDS = text_client.SETTLE_SECONDS = 0.0
+    leave_out_pauses()
 # Inductor compiles and runs a probe of the processor's vectors for each new cache.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 

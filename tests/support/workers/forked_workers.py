@@ -35,6 +35,7 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 
 from golow.worker.process import worker_environment
+from support.workers.pauses import leave_out_pauses
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 IMPORTED = ("torch._dynamo", "torch._inductor.compile_fx", "golow.levels.torch.program")
@@ -327,6 +328,7 @@ def main() -> None:
     """Fork on requests that come through the socket of that number."""
     for name in IMPORTED:
         __import__(name)
+    leave_out_pauses()  # of commands that are forked
     # A collection in a forked process would copy every page of what was imported: half its time.
     gc.collect()
     gc.freeze()
