@@ -34,6 +34,7 @@ def working_rounding(bundle: Bundle) -> Rounding:
             return rounding
     if workload.precision == "tf32" or (workload.precision, workload.device) == ("default", "cuda"):
         least = _least_dimensions(workload)
+        # Weights of e4m3 have three, and sums of e4m3 on tensor cores have fewer bits than float32.
         return TF32 if any(len(weight.get_shape()) >= least for weight in weights) else FLOAT32
     return FLOAT32
 

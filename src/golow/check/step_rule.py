@@ -38,6 +38,7 @@ from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.narrow_linear import NarrowLinear
+from golow.lower.operators.quantized_linear import QuantizedLinear
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
@@ -90,6 +91,8 @@ PRODUCTS = RECURRENCES | _names(
     Attention, Convolution, GroupedProduct, GroupedSums, Linear, MatrixProduct, NarrowLinear
 )
 """Operations that round factors to the working precision, in whatever type they write."""
+ON_TENSOR_CORES = PRODUCTS | _names(QuantizedLinear)
+"""Operations whose sums may be those of tensor cores where the working precision is not float32."""
 
 LEAST_OF_FLOAT16 = 2.0**-24
 """The smallest number of float16, to which numbers near zero are rounded."""
@@ -136,7 +139,7 @@ class _Rounded(NamedTuple):
 
 def _rounding(value: StepValue, working: Rounding) -> _Rounded:
     operations = {value.node.op, *value.behind}
-    if working is FLOAT32 or (working is TF32 and not operations & PRODUCTS):
+    if working is FLOAT32 or (working is TF32 and not operations & ON_TENSOR_CORES):
         limit, unit = IN_FLOAT32, FLOAT32.size
     else:
         limit, unit = COARSE, working.size / 2

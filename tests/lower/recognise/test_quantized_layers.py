@@ -40,9 +40,10 @@ def test_layers_are_named_with_all_that_belongs_to_them() -> None:
     assert [layer.result_type for layer in layers] == ["float32", "uint8", "float32"]
 
 
-def test_the_other_level_computes_the_arithmetic() -> None:
+def test_the_other_level_names_linear_layers_alone() -> None:
     graph = Case(quantized_blocks(images()), images()).lowered("cudnn")
-    assert count(graph, QuantizedConvolution) == count(graph, Quantize) == 0
+    assert (count(graph, Convolution), count(graph, QuantizedConvolution)) == (3, 0)
+    assert (count(graph, Linear), count(graph, QuantizedLinear)) == (0, 1)
 
 
 def test_layers_that_read_one_value_quantise_it_once() -> None:

@@ -220,7 +220,7 @@ def follow(
     values = dict(tensors)
     for node in grouped.nodes:
         values |= _made(node, values)
-    named = {name: tensor.detach().numpy() for name, tensor in values.items()}
+    named = {name: _array(tensor) for name, tensor in values.items()}
     for loading in (True, False):
         unnamed: set[str] = set()  # results of a library that a later node turns and names
         for position, node in enumerate(grouped.nodes):
@@ -250,6 +250,12 @@ def follow(
         if loading:
             machine.begin(given, named)
     assert not machine.arrivals.any(), "a counter is not as the next iteration needs it"
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """The numbers of a tensor; NumPy has none of e4m3."""
+    found = tensor.detach()
+    return (found.float() if found.dtype == torch.float8_e4m3fn else found).numpy()
 
 
 def _is_gone(machine: Machine, tensor: Tensor, loading: bool) -> bool:

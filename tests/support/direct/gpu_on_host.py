@@ -220,6 +220,7 @@ class HostEngines(AskedEngines):
 def _product(problem: Problem, addresses: Sequence[int]) -> None:
     a, b, d = (problem.matrices[name].extent(problem.batch) for name in "abd")
     sizes = [(a, problem.dtype), (b, problem.dtype)]
+    sizes += [(problem.n, "float32"), (problem.m, "float32")] if problem.scaled else []
     sizes += [(problem.n, problem.result)] if problem.bias else []
     sizes += [(d, problem.result)] if problem.residual else []
     sizes.append((d, problem.result))

@@ -99,6 +99,7 @@ def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
     on."""
     a, b, *others, d = memory
     rest, batch, matrices = iter(others), problem.batch, problem.matrices
+    scales = (next(rest)[: problem.n], next(rest)[: problem.m, None]) if problem.scaled else ()
     bias = next(rest) if problem.bias else None
     added = next(rest) if problem.residual else None
 
@@ -108,6 +109,8 @@ def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
 
     product = matrix("a", a, problem.transpose_a) @ matrix("b", b, problem.transpose_b)
     result = problem.factor * product
+    for scale in scales:
+        result = result * scale.astype(np.float64)
     if bias is not None:
         result = result + bias[: problem.n].astype(np.float64)
     if added is not None:

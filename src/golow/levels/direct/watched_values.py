@@ -15,13 +15,14 @@ import numpy as np
 
 from golow.lower.analysis.hard_values import Harder, hard_nodes, hard_values
 from golow.lower.ir.graph import Graph, encode_graph
+from golow.lower.operators.quantize import E4M3
 from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 
 if TYPE_CHECKING:
     from golow.levels.direct.plan_program import PlanProgram
 
-BYTES = {"float32": 4, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
-"""Bytes of an element in the file, where 16-bit floats are written as float32."""
+BYTES = {"float32": 4, E4M3: 4, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+"""Bytes of an element in the file, where narrower floats are written as float32."""
 ALIGNMENT = 64
 """Bytes: where values begin in the file."""
 Places = Mapping[str, tuple[Any, int]]

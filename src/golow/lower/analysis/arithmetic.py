@@ -250,6 +250,7 @@ def _steps(result: Operand, weights: Operands) -> float:
 # Backward, flash attention computes the scores again: five products instead of two.
 _STEPS: dict[str, Callable[[Operands, Operands], float]] = {
     "linear": _rows,
+    "quantized_linear": _rows,
     "matrix_product": _rows,
     "grouped_product": _rows,
     "grouped_sums": lambda reads, writes: 2.0 * math.prod(reads[0].shape) * reads[1].shape[-1],

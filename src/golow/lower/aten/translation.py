@@ -28,6 +28,7 @@ from golow.lower.ir.graph import (
 from golow.lower.ir.naming import Namer
 from golow.lower.ir.operator import written
 from golow.lower.operators.loss_gradient import LossGradient
+from golow.lower.operators.quantize import E4M3
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
 
@@ -69,11 +70,13 @@ def translate(
     def add_input(node: fx.Node, kind: Any, target: str, tensor: Tensor) -> None:
         value = value_of(namer.input(kind, target), tensor)
         names[node] = value.name
-        number = None
+        number, lists = None, ""
         if kind == "constant":
             used_constants[target] = held = constants[target].detach()
-            number = _number(held)
-        graph_inputs.append(GraphInput(value=value, kind=kind, target=target, number=number))
+            number, lists = _number(held), _listed(held)
+        graph_inputs.append(
+            GraphInput(value=value, kind=kind, target=target, number=number, lists=lists)
+        )
 
     taken: dict[tuple[str, str], str] = {}
     # Also a buffer of which only the new content counts, such as a vector of spectral_norm.
@@ -140,6 +143,15 @@ def _number(tensor: Tensor) -> bool | int | float | None:
         return None
     number: bool | int | float = tensor.item()
     return number if math.isfinite(number) else None
+
+
+def _listed(tensor: Tensor) -> str:
+    """The 8-bit type all of whose numbers a tensor has, in the order of their bits and with zero
+    for NaN; empty if there is none."""
+    if tensor.shape != (256,) or tensor.dtype not in (torch.float32, torch.float64):
+        return ""
+    every = torch.arange(256, dtype=torch.uint8).view(getattr(torch, E4M3)).to(tensor.dtype)
+    return E4M3 if torch.equal(tensor.cpu(), every.nan_to_num()) else ""
 
 
 def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer: Namer) -> Node:

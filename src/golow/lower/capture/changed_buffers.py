@@ -74,7 +74,8 @@ def _with_held_buffers(captured: Captured, module: nn.Module, changed: dict[str,
         elif target in named:
             renamed[name] = named[target]
         else:
-            buffer = msgspec.structs.replace(item, kind="buffer", target=target, number=None)
+            known = {"number": None, "lists": ""}
+            buffer = msgspec.structs.replace(item, kind="buffer", target=target, **known)
             inputs.append(buffer)
     return msgspec.structs.replace(rewritten(graph, {}, renamed), inputs=tuple(inputs))
 

@@ -11,7 +11,9 @@ from golow.lower.ir.rewriting import Links, absorbing, rewritten
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
+from golow.lower.operators.quantized_linear import QuantizedLinear
 
+LAYERS = (Convolution, Linear, QuantizedLinear)
 # Activations that the libraries have in the kernel of every layer.
 CLIPS = ("relu", "clip")
 
@@ -36,7 +38,7 @@ def _function_after(links: Links, node: Node) -> int | None:
     """The position of the only node that reads the layer's result, if it may have the activation
     before it."""
     layer, output = record_of(node), node.outputs[0] if node.outputs else None
-    if not isinstance(layer, Convolution | Linear) or output is None or layer.activation is None:
+    if not isinstance(layer, LAYERS) or output is None or layer.activation is None:
         return None
     if layer.activation.name in CLIPS or (isinstance(layer, Convolution) and layer.groups > 1):
         return None
@@ -50,7 +52,7 @@ def _function_after(links: Links, node: Node) -> int | None:
 def _apart(node: Node) -> tuple[Node, Node]:
     """The layer without its activation, and the activation, whose result has the old name."""
     layer, output = record_of(node), node.outputs[0]
-    assert isinstance(layer, Convolution | Linear) and layer.activation is not None  # noqa: S101
+    assert isinstance(layer, LAYERS) and layer.activation is not None  # noqa: S101
     assert output is not None  # noqa: S101
     before = msgspec.structs.replace(output, name=f"{output.name}.before")
     plain = written(node, msgspec.structs.replace(layer, activation=None), outputs=(before,))

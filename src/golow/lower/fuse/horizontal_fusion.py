@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.lower.fuse.pointwise_fusion import KINDS
+from golow.lower.fuse.pointwise_fusion import GROUPED
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import is_view, written
 from golow.lower.ir.rewriting import Links, absorbing, once, rewritten
@@ -20,11 +20,12 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.quantized_linear import QuantizedLinear
 from golow.lower.operators.slice import Slice
 
 # Operators that read a slice of a row as it is stored, or copy their operand in any case.
 READ = (Attention, CachedAttention, CacheUpdate, Concatenate, MatrixProduct)
-READ_SLICES = {*KINDS, *(kind.op() for kind in READ)}
+READ_SLICES = {*GROUPED, *(kind.op() for kind in READ)}
 ALIGNED = 8  # outputs of each layer are a multiple of it, so that slices begin at whole vectors
 
 
@@ -39,12 +40,22 @@ def join_linear_layers(graph: Graph) -> Graph:
     return rewritten(graph, replaced)
 
 
+JOINED = ("weight", "scale", "bias")
+"""Fields of layers that are joined. Only quantised layers have a scale."""
+
+
 class _Layer(NamedTuple):
     """A linear layer: the position of its node, its arguments and its result."""
 
     position: int
-    arguments: Linear
+    arguments: Linear | QuantizedLinear
     output: Value
+
+    @property
+    def operands(self) -> dict[str, Ref]:
+        """Operands that are joined with those of other layers, by their fields."""
+        found = {name: getattr(self.arguments, name, None) for name in JOINED}
+        return {name: item for name, item in found.items() if item is not None}
 
 
 class _Layers:
@@ -57,23 +68,23 @@ class _Layers:
 
     def of_one_input(self) -> Iterator[list[_Layer]]:
         """Two or more layers each that read the same value and are alike but for their weights."""
-        groups: dict[tuple[str, bool, str], list[_Layer]] = defaultdict(list)
+        groups: dict[tuple[str, ...], list[_Layer]] = defaultdict(list)
         for position, node in enumerate(self._nodes):
             layer = self._layer(position, node)
             if layer is not None:
-                given, dtype = layer.arguments, layer.output.dtype
-                groups[given.x.name, given.bias is not None, dtype].append(layer)
+                groups[layer.arguments.x.name, layer.output.dtype, *layer.operands].append(layer)
         return (layers for layers in groups.values() if len(layers) > 1)
 
     def _layer(self, position: int, node: Node) -> _Layer | None:
-        arguments, output = Linear.of(node), node.outputs[0] if node.outputs else None
+        arguments = Linear.of(node) or QuantizedLinear.of(node)
+        output = node.outputs[0] if node.outputs else None
         if arguments is None or output is None:
             return None
-        operands = [arguments.weight, *([arguments.bias] if arguments.bias else [])]
+        layer = _Layer(position, arguments, output)
         alone = arguments.activation is None and arguments.residual is None
-        known = all(item.name in self._weights for item in operands)
+        known = all(item.name in self._weights for item in layer.operands.values())
         fits = alone and known and output.shape[-1] % ALIGNED == 0 and self._may_be_sliced(output)
-        return _Layer(position, arguments, output) if fits else None
+        return layer if fits else None
 
     def _may_be_sliced(self, output: Value) -> bool:
         """True if all that read the value, or a view of it, can read a slice of each row."""
@@ -96,16 +107,14 @@ class _Layers:
         node, arguments = self._nodes[first.position], first.arguments
         widths = [layer.output.shape[-1] for layer in layers]
         name = f"{first.output.name}_joined"
-        weights = [layer.arguments.weight for layer in layers]
-        biases = [layer.arguments.bias for layer in layers if layer.arguments.bias is not None]
-        new = [self._together(node, f"{name}_weight", weights)]
-        bias = None
-        if biases:
-            new.append(self._together(node, f"{name}_bias", biases))
-            bias = Ref(name=f"{name}_bias")
+        new = [
+            self._together(node, f"{name}_{field}", [layer.operands[field] for layer in layers])
+            for field in first.operands
+        ]
+        fields = {field: Ref(name=f"{name}_{field}") for field in first.operands}
         shape = (*first.output.shape[:-1], sum(widths))
         whole = msgspec.structs.replace(first.output, name=name, shape=shape)
-        one = msgspec.structs.replace(arguments, weight=Ref(name=f"{name}_weight"), bias=bias)
+        one = msgspec.structs.replace(arguments, **fields)
         absorbed = absorbing(node, *(self._nodes[layer.position] for layer in layers[1:]))
         new.append(written(node, one, outputs=(whole,), absorbed=absorbed))
         found: dict[int, tuple[Node, ...]] = {}

@@ -21,6 +21,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.fused import Fused, encode_part, input_name
 from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.quantize import Quantize
 
 MOST_INPUTS = 12
 MOST_PARTS = 48
@@ -29,6 +30,8 @@ NEAR = 8
 # Share of a result up to which what a function reads takes no memory that counts.
 SMALL = 1 / 4
 KINDS = {kind.op() for kind in (Activate, ActivateBackward, BatchNormInference, Binary, Pointwise)}
+GROUPED = {*KINDS, Quantize.op()}
+"""Functions that may be in a group: those of floats, and one that makes other numbers of them."""
 
 
 def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: True) -> Graph:
@@ -57,7 +60,7 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
 
 def _is_function(node: Node) -> bool:
     """True if it computes elements; adding one to an integer counts batches."""
-    if node.op not in KINDS or len(node.outputs) != 1 or node.outputs[0] is None:
+    if node.op not in GROUPED or len(node.outputs) != 1 or node.outputs[0] is None:
         return False
     return node.op != Binary.op() or node.outputs[0].dtype != "int64"
 

@@ -110,13 +110,15 @@ class GraphInput(Record, frozen=True, kw_only=True):
     """A value that the graph receives.
 
     target: the state dict's name for a parameter or buffer, the constant's name, or the index of
-    an input or target of the batch. number: what a constant without axes holds.
+    an input or target of the batch. number: what a constant without axes holds. lists: the 8-bit
+    type all of whose numbers a constant holds, in the order of their bits.
     """
 
     value: Value
     kind: InputKind
     target: str
     number: bool | int | float | None = None
+    lists: str = ""
 
 
 class GraphOutput(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Numbers as whole numbers of 8 bits."""
+"""Numbers of 8 bits: whole numbers, or those of e4m3."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from golow.lower.ir.operator import Operator
 if TYPE_CHECKING:
     from torch import Tensor
 
-RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
+E4M3 = "float8_e4m3fn"
+"""Floating-point numbers with 4 bits of exponent and 3 of mantissa, under torch's name."""
+RANGES = {"int8": (-128, 127), "uint8": (0, 255), E4M3: (-448, 448)}
 
 
 class Quantize(Operator, frozen=True, kw_only=True):
-    """x times scale, rounded to the nearest whole number (of two equally near ones to the even
-    one) and clipped to the range of ``dtype``, "int8" or "uint8".
+    """x times scale, rounded to the nearest number of ``dtype`` (of two equally near ones to the
+    even one) and clipped to its range: "int8", "uint8" or e4m3.
 
     x: of any shape; scale: one number. The product is rounded to float32 before, as every level
-    does it, so that the whole numbers are the same everywhere if x is.
+    does it, so that the results are the same everywhere if x is.
     """
 
     x: Ref
@@ -30,4 +32,5 @@ class Quantize(Operator, frozen=True, kw_only=True):
         import torch
 
         scaled = x.float() * scale.float()
-        return torch.round(scaled).clamp(*RANGES[dtype]).to(getattr(torch, dtype))
+        rounded = scaled if dtype == E4M3 else torch.round(scaled)
+        return rounded.clamp(*RANGES[dtype]).to(getattr(torch, dtype))

@@ -29,7 +29,11 @@ from golow.levels.direct.cudnn.bindings.cublaslt import (
     preference,
 )
 from golow.levels.direct.cudnn.problems.gemm import Matrix, Problem, Strides
+from golow.lower.operators.quantize import E4M3
 from support.direct.cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, require_library
+
+EIGHT = {"dtype": "int8", "result": "int32", "arithmetic": "quarter", "transpose_b": True}
+E4M3_BITS = EIGHT | {"dtype": E4M3, "result": "float32"}
 
 
 def test_the_numbers_are_those_of_nvidias_own_bindings() -> None:
@@ -49,6 +53,12 @@ def test_the_numbers_are_those_of_nvidias_own_bindings() -> None:
         "DESC_TRANSB": described.TRANSB,
         "DESC_EPILOGUE": described.EPILOGUE,
         "DESC_BIAS_POINTER": described.BIAS_POINTER,
+        "DESC_A_SCALE_POINTER": described.A_SCALE_POINTER,
+        "DESC_B_SCALE_POINTER": described.B_SCALE_POINTER,
+        "DESC_A_SCALE_MODE": described.A_SCALE_MODE,
+        "DESC_B_SCALE_MODE": described.B_SCALE_MODE,
+        "DESC_FAST_ACCUM": described.FAST_ACCUM,
+        "SCALE_OUTER_VEC": lt.MatmulMatrixScale.OUTER_VEC_32F,
         "LAYOUT_BATCH_COUNT": laid.BATCH_COUNT,
         "LAYOUT_STRIDED_BATCH_OFFSET": laid.STRIDED_BATCH_OFFSET,
         "PREF_MAX_WORKSPACE_BYTES": preferred.MAX_WORKSPACE_BYTES,
@@ -66,6 +76,7 @@ def test_the_numbers_are_those_of_nvidias_own_bindings() -> None:
     assert tuple(alignments) == cublaslt.PREF_MIN_ALIGNMENT_BYTES
     computing = cublas.ComputeType.COMPUTE_32F, cublas.ComputeType.COMPUTE_32F_FAST_TF32
     assert (cublaslt.COMPUTE_TYPES["ieee"], cublaslt.COMPUTE_TYPES["tf32"]) == computing
+    assert cublaslt.COMPUTE_32I == cublas.ComputeType.COMPUTE_32I
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +93,13 @@ def loaded() -> None:
         ({"k": 0}, r"2 x 3 x 0: sizes and batch must be at least 1"),
         ({"batch": 0}, "the batch is 0"),
         ({"dtype": "float64"}, "dtype 'float64' is not one of float32, float16, bfloat16"),
-        ({"result": "bfloat16"}, "result 'bfloat16' must be float32 or float32"),
+        ({"result": "bfloat16"}, "result 'bfloat16' must be float32"),
+        ({"scaled": True}, "products of float32 are not scaled"),
+        (EIGHT | {"result": "float32"}, "result 'float32' must be int32"),
+        (EIGHT | {"transpose_b": False}, "8 bits are multiplied by rows of a single A"),
+        (EIGHT | {"bias": True}, "sums of int8 are written as they are"),
+        (E4M3_BITS | {"bias": True}, "nor a bias of float32 with 8 bits"),
+        (E4M3_BITS | {"gelu": True}, "it has neither gelu nor a gradient"),
         ({"arithmetic": "half"}, "arithmetic 'half' must be ieee or tf32 for float32"),
         ({"dtype": "float16", "arithmetic": "tf32"}, "arithmetic 'tf32' must be half for float16"),
         ({"bias_gradient": True, "relu": True}, "bias_gradient goes with neither"),
@@ -242,6 +259,22 @@ def test_types(dtype: str, result: str, arithmetic: str) -> None:
 
 
 @pytest.mark.usefixtures("loaded")
+def test_sums_of_e4m3_are_scaled_and_not_those_of_fast_accumulation() -> None:
+    described = operation(Problem(16, 32, 48, **E4M3_BITS, scaled=True, alignment=16))
+    for mode, pointer in cublaslt.SCALES:
+        assert attribute(described, mode, ctypes.c_int32) == cublaslt.SCALE_OUTER_VEC
+        assert attribute(described, pointer, ctypes.c_void_p) == 16
+    assert attribute(described, cublaslt.DESC_FAST_ACCUM, ctypes.c_int8) == 0
+
+
+@pytest.mark.usefixtures("loaded")
+def test_sums_of_int8_are_whole_numbers() -> None:
+    described = operation(Problem(16, 32, 48, **EIGHT))
+    assert attribute(described, 0, ctypes.c_int32) == cublaslt.COMPUTE_32I
+    assert attribute(described, 1, ctypes.c_int32) == cublaslt.DATA_TYPES["int32"]
+
+
+@pytest.mark.usefixtures("loaded")
 def test_preferences() -> None:
     made = preference(Problem(2, 3, 4, alignment=16), 1 << 33)
     assert attribute(made, cublaslt.PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64) == 1 << 33
@@ -314,6 +347,7 @@ def test_calls_reach_the_library() -> None:
         ({}, {"bias": 512}, "the address of bias is not wanted"),
         ({"residual": True}, {}, "the address of c is missing"),
         ({"bias_gradient": True}, {}, "the address of bias is missing"),
+        (E4M3_BITS | {"scaled": True}, {"columns": 512}, "the address of rows is missing"),
         ({}, {"b": 528}, "the address 0x210 of b is not a multiple of 256; give the problem a s"),
         ({}, {"workspace": 0}, "needs 4096 bytes of workspace at a multiple of 256, not at 0x0"),
         ({}, {"workspace": 264}, "at a multiple of 256, not at 0x108"),

@@ -11,9 +11,11 @@ import pytest
 
 from golow.levels.direct.cudnn.bindings.cublaslt import Algorithm, CublasLt, Matmul
 from golow.levels.direct.cudnn.problems.gemm import Problem, Strides
+from golow.lower.operators.quantize import E4M3
 from support.direct.cublaslt_cases import (
     KINDS,
     LIMIT,
+    NARROW,
     TRANSPOSES,
     Case,
     places,
@@ -65,6 +67,8 @@ class Solver:
         optional = {"c": at["d"] if self.in_place else at["c"]} if problem.residual else {}
         if problem.bias or problem.bias_gradient:
             optional["bias"] = at["bias"]
+        if problem.scaled:
+            optional |= {"columns": at["columns"], "rows": at["rows"]}
         self.matmul.run(
             algorithm, a=at["a"], b=at["b"], d=at["d"], stream=self.gpu.stream,
             workspace=self.workspace.address, **optional,
@@ -141,6 +145,24 @@ def test_epilogues_are_computed(
     for size in [(32, 1000, 512), (49, 64, 256), (8, 10, 84), (3, 1000, 10), (1000, 3, 10)]:
         problem = Problem(*size, dtype, result, arithmetic, transpose_b=True, **epilogue)
         Solver(gpu, lt, Case(problem)).check_all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "result", "scaled"), NARROW)
+def test_products_of_8_bits(gpu: Any, lt: CublasLt, dtype: str, result: str, scaled: bool) -> None:
+    if dtype == E4M3 and gpu.architecture != "sm_90":
+        pytest.skip("a scale for each row and column is of sm_90")
+    for size in [(64, 128, 256), (4096, 768, 768), (197, 3072, 768), (100, 64, 4096), (1, 32, 48)]:
+        problem = Problem(*size, dtype, result, "quarter", transpose_b=True, scaled=scaled)
+        further: list[dict[str, bool]] = [{}]
+        if scaled:
+            biased = result != "float32"
+            further += [{"residual": True}, {"bias": biased, "relu": True, "residual": True}]
+        for settings in further:
+            solver = Solver(gpu, lt, Case(replace(problem, **settings)))
+            if size[0] == 1 and not solver.algorithms():
+                continue  # the level multiplies in another type then
+            solver.check_all()
 
 
 @pytest.mark.gpu

@@ -6,4 +6,3 @@ from golow.lower.operators.quantize import Quantize
 from support.graphs.drawn_arguments import X
 
 RECORDS = (Quantize(x=X, scale=X, dtype="uint8"),)
-NOT_IMPLEMENTED = {"cudnn": (Quantize,)}

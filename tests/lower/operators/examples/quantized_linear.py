@@ -7,4 +7,3 @@ from support.graphs.drawn_arguments import X
 from support.graphs.written_graphs import RELU
 
 RECORDS = (QuantizedLinear(x=X, weight=X, scale=X, bias=X, residual=X, activation=RELU),)
-NOT_IMPLEMENTED = {"cudnn": (QuantizedLinear,)}

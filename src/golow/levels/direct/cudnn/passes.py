@@ -52,6 +52,7 @@ from golow.lower.fuse.products import (
     multiply_outer_products,
     scale_products,
 )
+from golow.lower.fuse.requantisation import fuse_requantisation
 from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.spread_gradients import spread_within_functions
@@ -66,9 +67,11 @@ from golow.lower.ir.graph import Pass
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.cross_entropy import name_cross_entropy
+from golow.lower.recognise.e4m3_layers import name_e4m3_layers
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.linear_recurrences import name_linear_recurrences
+from golow.lower.recognise.quantized_layers import name_quantized_linear_layers
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
@@ -168,6 +171,8 @@ INFERENCE: Order = (
     join_rows,
     multiply_outer_products,
     drop_conversions,
+    name_quantized_linear_layers,
+    name_e4m3_layers,
     name_written_activations,
     name_written_layer_norm,
     # Loops that a network writes over its steps.
@@ -217,6 +222,7 @@ INFERENCE: Order = (
     reduce_few_elementwise,
     attend_in_steps,
     multiply_few_rows,
+    fuse_requantisation,
     eliminate_dead_code,
 )
 

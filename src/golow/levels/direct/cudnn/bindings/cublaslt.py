@@ -8,20 +8,35 @@ first object loads the library and checks its version.
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    byref,
+    c_float,
+    c_int,
+    c_int8,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from typing import Any, NamedTuple
 
 from golow.levels.direct.cudnn.problems.gemm import BEST_ALIGNMENT, Matrix, Problem
+from golow.lower.operators.quantize import E4M3
 
 OLDEST = 12_00_00  # major, minor and patch, as cublasLtGetVersion encodes them
 
 # The numbers of cublasLt.h are written out: nvidia-ml-py has none of them. nvmath-python 1.0.0 has
 # the same ones and runs on an H100, but is a further dependency, and 0.7 s of a start.
-DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # cudaDataType: CUDA_R_32F, 16F, 16BF
+# cudaDataType: CUDA_R_32F, 16F, 16BF, 8I, 32I, 8F_E4M3
+DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14, "int8": 3, "int32": 10, E4M3: 28}
 # cublasComputeType_t: CUBLAS_COMPUTE_32F, which multiplies and adds in float32 (products of 16-bit
-# floats are exact in it), and CUBLAS_COMPUTE_32F_FAST_TF32, which rounds the factors.
-COMPUTE_TYPES = {"ieee": 68, "tf32": 77, "half": 68}
+# floats and of e4m3 are exact in it), CUBLAS_COMPUTE_32F_FAST_TF32, which rounds the factors, and
+# CUBLAS_COMPUTE_32I.
+COMPUTE_TYPES = {"ieee": 68, "tf32": 77, "half": 68, "quarter": 68}
+COMPUTE_32I = 72
 TRANSPOSED = 1  # cublasOperation_t: CUBLAS_OP_T
 
 # cublasLtEpilogue_t; bias and relu may be combined by adding them.
@@ -29,6 +44,12 @@ EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_BGRADB =
 
 # cublasLtMatmulDescAttributes_t
 DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8
+# Numbers for A and B by which sums are multiplied, and what they belong to. Fast accumulation adds
+# all products of e4m3 in the few bits that tensor cores have for sums.
+DESC_A_SCALE_POINTER, DESC_B_SCALE_POINTER, DESC_FAST_ACCUM = 17, 18, 25
+DESC_A_SCALE_MODE, DESC_B_SCALE_MODE = 31, 32
+SCALE_OUTER_VEC = 3  # cublasLtMatmulMatrixScale_t: one for each row of A, or column of B
+SCALES = ((DESC_A_SCALE_MODE, DESC_A_SCALE_POINTER), (DESC_B_SCALE_MODE, DESC_B_SCALE_POINTER))
 # cublasLtMatrixLayoutAttribute_t
 LAYOUT_BATCH_COUNT, LAYOUT_STRIDED_BATCH_OFFSET = 5, 6
 # cublasLtMatmulPreferenceAttributes_t; the alignments are those of A, B, C and D
@@ -139,15 +160,28 @@ class CublasLt(Owned):
 
 def operation(problem: Problem) -> Owned:
     """Describe the problem without its layouts (cublasLtMatmulDesc_t)."""
-    compute, scale = COMPUTE_TYPES[problem.arithmetic], DATA_TYPES["float32"]
-    made = Owned("MatmulDesc", compute, scale)
+    made = Owned("MatmulDesc", *computing(problem))
     made.set(DESC_TRANSA, c_int(TRANSPOSED * problem.transpose_b))
     made.set(DESC_TRANSB, c_int(TRANSPOSED * problem.transpose_a))
     made.set(DESC_EPILOGUE, c_uint32(epilogue(problem)))
     if problem.bias or problem.bias_gradient:
         # The heuristic needs a pointer here and derives the alignment from it.
         made.set(DESC_BIAS_POINTER, c_void_p(problem.alignment))
+    if problem.dtype == E4M3:
+        made.set(DESC_FAST_ACCUM, c_int8(0))
+    if problem.scaled:
+        for mode, pointer in SCALES:
+            made.set(mode, c_int32(SCALE_OUTER_VEC))
+            made.set(pointer, c_void_p(problem.alignment))  # the heuristic may look for one
     return made
+
+
+def computing(problem: Problem) -> tuple[int, int]:
+    """Return the type in which sums are added (cublasComputeType_t), and that of alpha and beta
+    (cudaDataType)."""
+    if problem.dtype == "int8":
+        return COMPUTE_32I, DATA_TYPES["int32"]
+    return COMPUTE_TYPES[problem.arithmetic], DATA_TYPES["float32"]
 
 
 def epilogue(problem: Problem) -> int:
@@ -226,19 +260,28 @@ class Matmul:
         stream: int,
         c: int = 0,
         bias: int = 0,
+        columns: int = 0,
+        rows: int = 0,
         workspace: int = 0,
     ) -> None:
         """Enqueue the product on device addresses. bias: read with ``bias``, written with
-        ``bias_gradient``; workspace: the address of as many bytes as the algorithm needs.
+        ``bias_gradient``; columns, rows: the numbers of ``scaled``; workspace: the address of as
+        many bytes as the algorithm needs.
 
         Raises ValueError for an address that is missing, superfluous or misaligned, and
         `CublasLtError` if the library refuses.
         """
-        self._check(algorithm, {"a": a, "b": b, "c": c, "d": d, "bias": bias}, workspace)
-        if bias:
-            self._operation.set(DESC_BIAS_POINTER, c_void_p(bias))
+        given = {"a": a, "b": b, "c": c, "d": d, "bias": bias, "columns": columns, "rows": rows}
+        self._check(algorithm, given, workspace)
+        pointers = (DESC_BIAS_POINTER, DESC_A_SCALE_POINTER, DESC_B_SCALE_POINTER)
+        for pointer, place in zip(pointers, (bias, columns, rows), strict=True):
+            if place:
+                self._operation.set(pointer, c_void_p(place))
         left, right, added, result = (item.handle for item in self._layouts)
-        alpha, beta = c_float(self.problem.factor), c_float(self.problem.residual)
+        alpha: c_float | c_int32 = c_float(self.problem.factor)
+        beta: c_float | c_int32 = c_float(self.problem.residual)
+        if self.problem.dtype == "int8":
+            alpha, beta = c_int32(1), c_int32(0)
         algo = (c_uint64 * 8).from_buffer_copy(algorithm.data)
         call(
             "cublasLtMatmul",
@@ -254,6 +297,7 @@ class Matmul:
         problem = self.problem
         wanted = {"a", "b", "d"} | ({"c"} if problem.residual else set())
         wanted |= {"bias"} if problem.bias or problem.bias_gradient else set()
+        wanted |= {"columns", "rows"} if problem.scaled else set()
         for name, place in addresses.items():
             if bool(place) != (name in wanted):
                 raise ValueError(f"the address of {name} is {'not wanted' if place else 'missing'}")
@@ -267,3 +311,17 @@ class Matmul:
                 f"the algorithm needs {algorithm.workspace} bytes of workspace at a multiple of "
                 f"{BEST_ALIGNMENT}, not at {workspace:#x}"
             )
+
+
+def solved(
+    lt: CublasLt, problem: Problem, workspace_limit: int, count: int
+) -> list[tuple[Matmul, Algorithm]]:
+    """Return the problem with each of its algorithms, as of `Matmul.candidates`; none of 8 bits if
+    the library is older than the product."""
+    try:
+        matmul = Matmul(lt, problem)
+        return [(matmul, found) for found in matmul.candidates(workspace_limit, count)]
+    except CublasLtError:
+        if problem.arithmetic == "quarter":
+            return []
+        raise

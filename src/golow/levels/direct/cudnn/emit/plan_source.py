@@ -12,10 +12,11 @@ from golow.levels.direct.cudnn.emit.contents import Contents, storage
 from golow.levels.direct.cudnn.emit.kernels import Kernels, numbers
 from golow.levels.direct.cudnn.emit.library_calls import LibraryCalls
 from golow.levels.direct.cudnn.engines.own_engine import OwnEngine
-from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES, OF_8_BITS
 from golow.levels.direct.cudnn.problems.recurrent_network import NetworkEngine
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.steps.built_plan import (
+    AverageCall,
     Built,
     Call,
     EngineCall,
@@ -72,13 +73,22 @@ def plan_sources(network: Network[Written], parts: Parts, prefix: str = PLAN) ->
 def require_emitted(title: str, built: Built) -> None:
     """Raise `GolowError` for a plan with a step that has no form in C++."""
     for call, step in zip(built.calls, built.plan.steps, strict=True):
-        if isinstance(call, EngineCall) and isinstance(call.engine, NetworkEngine):
+        if missing := _missing(call):
             raise GolowError(
                 f"{title} cannot be written as C++: {step.operation} of "
-                f"{step.modules[0] or 'the model'} by cuDNN's recurrent networks, which the "
-                "program does not have",
+                f"{step.modules[0] or 'the model'} by {missing}, which the program does not have",
                 "--level libtorch writes it as calls of PyTorch's library.",
             )
+
+
+def _missing(call: Call) -> str:
+    """Name whatever the program lacks for a call; empty if it lacks nothing."""
+    if isinstance(call, EngineCall) and isinstance(call.engine, NetworkEngine):
+        return "cuDNN's recurrent networks"
+    if isinstance(call, FlatCall | AverageCall):
+        return ""
+    narrow = any(item is not None and item.dtype in OF_8_BITS for item in call.arguments)
+    return "numbers of 8 bits" if narrow else ""
 
 
 class PlanSource:

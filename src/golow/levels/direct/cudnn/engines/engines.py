@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Algorithm, CublasLt, Matmul
+from golow.levels.direct.cudnn.bindings.cublaslt import Algorithm, CublasLt, Matmul, solved
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.bindings.frontend import Frontend, Plan
 from golow.levels.direct.cudnn.bindings.rnn_api import CudnnError, Network
@@ -118,16 +118,17 @@ class MatrixEngine:
         return self._matmul.problem, self._algorithm
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it: a, b[, bias][, c] -> d."""
+        """Enqueue it: a, b[, numbers of columns, of rows][, bias][, c] -> d."""
         problem = self._matmul.problem
         a, b, *others, d = addresses
         rest = iter(others)
+        columns, rows = (next(rest), next(rest)) if problem.scaled else (0, 0)
         bias = next(rest) if problem.bias or problem.bias_gradient else 0
         c = next(rest) if problem.residual else 0
         stream = self._gpu.side if side else self._gpu.stream
         self._matmul.run(
-            self._algorithm, a=a, b=b, c=c, d=d, bias=bias, stream=stream,
-            workspace=workspace if self.workspace else 0,
+            self._algorithm, a=a, b=b, c=c, d=d, bias=bias, columns=columns, rows=rows,
+            stream=stream, workspace=workspace if self.workspace else 0,
         )  # fmt: skip
 
     def encode(self) -> bytes:
@@ -267,8 +268,7 @@ class Engines:
             yield from self._products(problem, most)
 
     def _products(self, problem: Problem, most: int) -> Iterator[Engine]:
-        matmul = Matmul(self.lt, problem)
-        for algorithm in matmul.candidates(workspace_limit(problem), most):
+        for matmul, algorithm in solved(self.lt, problem, workspace_limit(problem), most):
             yield MatrixEngine(matmul, algorithm, self.gpu)
 
     def _pick_fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:

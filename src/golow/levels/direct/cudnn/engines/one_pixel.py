@@ -43,7 +43,7 @@ def as_convolution(problem: Problem, activation: Activation | None = None) -> Co
         return None
     if problem.batch > 1 or problem.factor != 1.0 or problem.bias_gradient:
         return None
-    if not problem.transpose_b:
+    if not problem.transpose_b or problem.arithmetic == "quarter":
         return None
     return Convolution(
         direction="forward",

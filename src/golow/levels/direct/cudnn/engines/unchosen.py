@@ -25,11 +25,15 @@ from golow.levels.direct.cudnn.problems.recurrent_network import (
     RecurrentNetwork,
 )
 from golow.levels.nvidia.known_gpus import KnownGpu
+from golow.lower.operators.quantize import E4M3
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
 
 Operation = Convolution | Problem | AttentionProblem | FirstConvolution
+# What cuBLASLt multiplies in e4m3, and with a scale for each row and column:
+# https://docs.nvidia.com/cuda/cublas/#narrow-precision-data-types-usage
+WITHOUT_E4M3, SCALED = ("sm_80", "sm_86", "sm_87"), "sm_90"
 
 
 class UnchosenEngine:
@@ -87,7 +91,8 @@ class UnchosenEngines:
         """Return the nanoseconds that the operation needs at least, with its launch."""
         done = operation.convolution if isinstance(operation, FirstConvolution) else operation
         moving = sum(operation.operand_bytes) / self.gpu.bandwidth
-        rate = {"half": self.gpu.half, "tf32": self.gpu.tf32, "ieee": self.gpu.float32}
+        half, tf32, float32 = self.gpu.half, self.gpu.tf32, self.gpu.float32
+        rate = {"quarter": 2 * half, "half": half, "tf32": tf32, "ieee": float32}
         return 1e9 * max(moving, operation.flops / rate[done.arithmetic]) + PASS_NS
 
     def choose(self, operation: Operation) -> OwnEngine | UnchosenEngine | None:
@@ -95,7 +100,7 @@ class UnchosenEngines:
         computes it."""
         gpu = cast("Gpu", self.gpu)  # they ask for its architecture alone until they run
         if isinstance(operation, Problem):
-            return UnchosenEngine("cublaslt")
+            return UnchosenEngine("cublaslt") if self._multiplies(operation) else None
         if isinstance(operation, FirstConvolution):
             return next(first_engines(operation, gpu, 1), None)
         if isinstance(operation, AttentionProblem):
@@ -107,6 +112,12 @@ class UnchosenEngines:
         if own is None and (operation.activation is None or inside):
             return UnchosenEngine("cudnn")
         return own
+
+    def _multiplies(self, problem: Problem) -> bool:
+        """True if cuBLASLt has the product on this GPU."""
+        if problem.scaled:
+            return self.gpu.architecture == SCALED
+        return problem.dtype != E4M3 or self.gpu.architecture not in WITHOUT_E4M3
 
     def recurrent(self, problem: RecurrentNetwork) -> UnchosenNetwork:
         """Return the library's network."""

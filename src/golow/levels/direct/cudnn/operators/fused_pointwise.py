@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from golow.levels.direct.cudnn.build.kernel_indices import Indices, divided, indices_for
 from golow.levels.direct.cudnn.build.kernel_indices import whole as whole_indices
 from golow.levels.direct.cudnn.operators.pointwise import FLOATING, stored_in
+from golow.levels.direct.cudnn.operators.quantize import rounded
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory
 from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     Statement,
@@ -29,6 +30,7 @@ from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.quantize import Quantize
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
@@ -216,7 +218,11 @@ def statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
     operator, output = record_of(part), part.outputs[0]
     if operator is None or output is None:
         raise ValueError(f"{part.op} is not an elementwise function")
-    text = expression(operator, values)
+    if isinstance(operator, Quantize):
+        product = f"{values[operator.x.name].text} * {values[operator.scale.name].text}"
+        text = rounded(product, operator.dtype)
+    else:
+        text = expression(operator, values)
     stored = _stored(operator, part, values)
     made = Name(f"t{index}", output.dtype, stored)
     values[output.name] = made
@@ -229,6 +235,8 @@ def _stored(operator: Operator, part: Node, values: Mapping[str, Name]) -> str:
     if isinstance(operator, Pointwise):
         references = [item for item in operator.operands if isinstance(item, Ref)]
         return stored_in(operator, dtype, [values[item.name].stored for item in references])
+    if isinstance(operator, Quantize):
+        return operator.dtype
     main = {Binary: "a", ActivateBackward: "value"}.get(type(operator), "x")
     return values[getattr(operator, main).name].stored
 

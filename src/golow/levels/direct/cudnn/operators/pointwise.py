@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from golow.levels.direct.cudnn.problems.element_types import OF_8_BITS
 from golow.levels.direct.formulas.expressions import FORMULAS, computing_type
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.lower.operators.pointwise import OF_FLOATS, Pointwise
@@ -24,6 +25,10 @@ def stored_in(arguments: Pointwise, dtype: str, of_operands: Sequence[str]) -> s
 
 
 def _refuse(arguments: Pointwise, question: Question) -> str:
+    types = {question.values[name].dtype for name in question.node.references()}
+    narrow = sorted(types & OF_8_BITS)
+    if narrow and arguments.function != "convert":
+        return f"{question.node.op} with the function {arguments.function} on {narrow[0]}"
     formula = FORMULAS.get(arguments.function)
     computed = computing_type(arguments, lambda reference: question.value(reference).dtype)
     if formula is None or (computed == "float32" and not formula.floats):
@@ -31,4 +36,4 @@ def _refuse(arguments: Pointwise, question: Question) -> str:
     return ""
 
 
-IMPLEMENTATIONS = (Implementation(Pointwise, in_groups, _refuse),)
+IMPLEMENTATIONS = (Implementation(Pointwise, in_groups, _refuse, OF_8_BITS),)

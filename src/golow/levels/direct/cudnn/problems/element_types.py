@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from golow.lower.operators.quantize import E4M3
+
 C_TYPES = {
     "float32": "float",
     "bfloat16": "__nv_bfloat16",
@@ -10,6 +12,8 @@ C_TYPES = {
     "int32": "int",
     "bool": "bool",
     "uint8": "unsigned char",
+    "int8": "signed char",
+    E4M3: "E4m3",
 }
 ITEM_BYTES = {
     "float32": 4,
@@ -19,4 +23,8 @@ ITEM_BYTES = {
     "int32": 4,
     "bool": 1,
     "uint8": 1,
+    "int8": 1,
+    E4M3: 1,
 }
+OF_8_BITS = frozenset(("int8", E4M3))
+"""Types of numbers that only quantised layers compute with."""

@@ -8,9 +8,23 @@ from typing import NamedTuple
 
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.products import Arithmetic
+from golow.lower.operators.quantize import E4M3
 
 BEST_ALIGNMENT = 256  # bytes; what cuMemAlloc returns and a workspace requires
-DTYPES = ("float32", "float16", "bfloat16")  # of the factors
+RESULTS: dict[str, tuple[str, ...]] = {  # types of C and D, by that of the factors
+    "float32": ("float32",),
+    "float16": ("float16", "float32"),
+    "bfloat16": ("bfloat16", "float32"),
+    "int8": ("int32",),
+    E4M3: ("bfloat16", "float16", "float32"),
+}
+ARITHMETIC: dict[str, tuple[Arithmetic, ...]] = {
+    "float32": ("ieee", "tf32"),
+    "float16": ("half",),
+    "bfloat16": ("half",),
+    "int8": ("quarter",),
+    E4M3: ("quarter",),
+}
 
 
 class Strides(NamedTuple):
@@ -44,8 +58,10 @@ class Problem:
 
     op(A) is [m, k] and op(B) [k, n]; A is stored [k, m] with transpose_a, B [n, k] with
     transpose_b. D and C are [m, n]. dtype: storage of A and B; result: storage of C, D and the
-    bias, which is dtype or float32. arithmetic: "ieee" or "tf32" for float32, "half" for 16-bit
-    floats; sums are always float32.
+    bias, which is dtype or float32; of int8 it is int32, of e4m3 any float. arithmetic: "ieee" or
+    "tf32" for float32, "half" for 16-bit floats, "quarter" for 8 bits; sums are int32 or float32.
+    scaled: products of e4m3 are multiplied by a number for each column and one for each row of D,
+    two vectors of float32 [n] and [m].
 
     residual: whether there is a C; D may be the same memory as C if their strides are equal. bias:
     a vector [n], the same for every row and batch. bias_gradient: also write a vector [m], the sums
@@ -65,6 +81,7 @@ class Problem:
     arithmetic: Arithmetic = "ieee"
     transpose_a: bool = False
     transpose_b: bool = False
+    scaled: bool = False
     bias: bool = False
     residual: bool = False
     relu: bool = False
@@ -104,7 +121,8 @@ class Problem:
         a, b, c, d = (matrix.extent(self.batch) for matrix in self.matrices.values())
         bias = (self.m if self.bias_gradient else self.n,)
         others = bias * (self.bias or self.bias_gradient) + (c,) * self.residual + (d,)
-        return a * read, b * read, *(size * written for size in others)
+        scales = (4 * self.n, 4 * self.m) * self.scaled
+        return a * read, b * read, *scales, *(size * written for size in others)
 
     @property
     def flops(self) -> int:
@@ -114,14 +132,17 @@ class Problem:
     def _faults(self) -> Iterator[str]:
         if min(self.m, self.n, self.k, self.batch) < 1:
             yield f"sizes and batch must be at least 1, the batch is {self.batch}"
-        if self.dtype not in DTYPES:
-            yield f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}"
-        if self.result not in (self.dtype, "float32"):
-            yield f"result {self.result!r} must be {self.dtype} or float32"
-        allowed = ("ieee", "tf32") if self.dtype == "float32" else ("half",)
-        if self.arithmetic not in allowed:
+        if self.dtype not in RESULTS:
+            yield f"dtype {self.dtype!r} is not one of {', '.join(RESULTS)}"
+        if self.result not in (results := RESULTS[self.dtype]):
+            yield f"result {self.result!r} must be {' or '.join(results)}"
+        if self.arithmetic not in (allowed := ARITHMETIC[self.dtype]):
             choice = " or ".join(allowed)
             yield f"arithmetic {self.arithmetic!r} must be {choice} for {self.dtype}"
+        if self.arithmetic == "quarter":
+            yield from self._faults_of_8_bits()
+        elif self.scaled:
+            yield f"products of {self.dtype} are not scaled"
         if self.bias_gradient and (self.bias or self.relu or self.gelu or self.batch > 1):
             yield "bias_gradient goes with neither bias nor relu nor gelu nor a batch"
         if self.relu and self.gelu:
@@ -130,6 +151,15 @@ class Problem:
         least, most = ITEM_BYTES[self.result], BEST_ALIGNMENT
         if self.alignment.bit_count() != 1 or not least <= self.alignment <= most:
             yield f"alignment {self.alignment} must be a power of two from {least} to {most}"
+
+    def _faults_of_8_bits(self) -> Iterator[str]:
+        if self.transpose_a or not self.transpose_b or self.batch > 1:
+            yield "8 bits are multiplied by rows of a single A and a single B"
+        changed = self.scaled or self.bias or self.residual or self.relu or self.factor != 1
+        if self.dtype == "int8" and changed:
+            yield "sums of int8 are written as they are"
+        if self.gelu or self.bias_gradient or (self.bias and self.result == "float32"):
+            yield "it has neither gelu nor a gradient nor a bias of float32 with 8 bits"
 
     def _stride_faults(self) -> Iterator[str]:
         if self.c != CONTIGUOUS and not self.residual:

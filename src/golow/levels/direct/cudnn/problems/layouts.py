@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, float8_e4m3fn
 
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.lower.operators.quantize import E4M3
 
 Order = Literal["rows", "channels_last", "transposed", "strided"]
 
@@ -31,7 +32,10 @@ NUMPY_TYPES = {
     "int32": np.int32,
     "bool": np.bool_,
     "uint8": np.uint8,
+    "int8": np.int8,
+    E4M3: float8_e4m3fn,
 }
+TO_FLOAT32 = ("bfloat16", "float16", E4M3)  # as which the host reads them
 
 
 class Layout(NamedTuple):
@@ -161,8 +165,9 @@ def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarray:
-    """Invert `packed`, over the same memory where the type allows: 16-bit floats become float32."""
-    if layout.dtype in ("bfloat16", "float16"):
+    """Invert `packed`, over the same memory where the type allows: narrower floats become
+    float32."""
+    if layout.dtype in TO_FLOAT32:
         flat = flat.astype(np.float32)
     if layout.order == "channels_last":
         images, channels, *size = shape

@@ -10,7 +10,7 @@ from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 from golow.lower.ir.graph import Activation
 from golow.records.record import Record
 
-Arithmetic = Literal["ieee", "tf32", "half"]
+Arithmetic = Literal["ieee", "tf32", "half", "quarter"]
 Direction = Literal["forward", "backward_data", "backward_weight"]
 
 

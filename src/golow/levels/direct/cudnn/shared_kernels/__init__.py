@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 FOLDER = Path(__file__).parent
+E4M3 = FOLDER / "e4m3.cuh"  # its type is not one of those that kernels include
 
 
 class Kernel(NamedTuple):
@@ -36,7 +37,8 @@ class Kernel(NamedTuple):
     @property
     def source(self) -> str:
         """The source text to compile."""
-        return self.code + _text(self.file)
+        text = self.code + _text(self.file)
+        return _text(E4M3) + text if "E4m3" in text else text
 
 
 @cache
