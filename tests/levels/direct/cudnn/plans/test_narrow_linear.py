@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.planning import build_plan, refused_nodes
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.nvidia.known_gpus import KNOWN
+from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
@@ -128,6 +129,8 @@ def test_what_is_between_layers_of_one_reader_is_written_in_8_bits() -> None:
     assert written == [E4M3, E4M3, "bfloat16"]  # after wide, narrow and the head
     fused = [step.writes[0].layout for step in plan.steps if step.operation == "fused"]
     assert fused == 3 * [E4M3]
+    work = [step_operations(step) for step in plan.steps if step.operation == "quantized_linear"]
+    assert work[0] == 2 * 10 * 32 * 96
 
 
 @pytest.mark.parametrize(
