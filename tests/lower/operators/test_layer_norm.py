@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES as PRECISIONS
 from golow.levels.direct.cudnn.shared_kernels.rows import blocks_of_sums
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
+from golow.lower.operators.quantize import E4M3
 from support.direct.cuda_host import run, run_sums
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, lowered
@@ -63,7 +64,7 @@ def test_rows_against_float64(
     weight, bias = (torch.rand(columns) + 0.5 if weighted else None for _ in range(2))
     y, mean, deviation = empty(rows, columns, dtype=dtype), empty(rows), empty(rows)
     forward = kernels.forward_kernel(dtype, dtype, rows, columns, 1e-2)
-    run(forward, seen(x, weight, bias, y, mean, deviation))
+    run(forward, seen(x, weight, bias, None, y, mean, deviation, None))
     expected = LayerNorm.meaning(x.double(), exact(weight), exact(bias), 1, 1e-2)
     for found, wanted in zip((y, mean, deviation), expected, strict=True):
         close(found, wanted.reshape(found.shape))
@@ -137,6 +138,7 @@ def test_kernels_compile() -> None:
     for columns in (6, 256, 4096):
         found = [
             kernels.forward_kernel("bfloat16", "bfloat16", 5, columns, 1e-5),
+            kernels.forward_kernel("bfloat16", "bfloat16", 5, columns, 1e-5, E4M3),
             kernels.backward_kernel(TYPES_BACK, 5, columns),
             kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
             kernels.parts_kernel(396, columns).kernel,

@@ -30,7 +30,7 @@ def test_layers_are_named_with_all_that_belongs_to_them() -> None:
     names = [layer.activation and layer.activation.name for layer in layers]
     assert names == [None, None, "gelu_tanh", "relu", None]
     assert [layer.result_type for layer in layers] == ["float32"] * 2 + [E4M3, E4M3, "float32"]
-    assert count(graph, Quantize) == 3
+    assert count(graph, Quantize) == 1  # the norms round what they write
 
 
 def test_the_other_level_computes_the_arithmetic() -> None:

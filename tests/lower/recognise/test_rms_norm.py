@@ -17,6 +17,7 @@ from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.quantize import E4M3
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
 from golow.models.llama import Llama, LlamaSizes
@@ -212,8 +213,8 @@ def test_kernels_against_float64(
     weight = torch.rand(columns) + 0.5 if weighted else None
     y, total = empty(rows, columns, dtype=dtype), empty(rows, columns, dtype=dtype)
     deviation = empty(rows)
-    kernel = kernels.forward_kernel(dtype, dtype, dtype, rows, columns, 1e-5)
-    launched(kernel, [x, residual, weight], y, deviation, total if added else None)
+    kernel = kernels.forward_kernel((dtype,) * 3, rows, columns, 1e-5)
+    launched(kernel, [x, residual, weight, None], y, deviation, total if added else None, None)
 
     def exact(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.double()
@@ -264,7 +265,8 @@ def test_kernels_compile() -> None:
     for columns in (6, 256, 4096):
         types = ("bfloat16", "float32", "bfloat16", "bfloat16")
         found = [
-            kernels.forward_kernel("bfloat16", "float32", "bfloat16", 5, columns, 1e-5),
+            kernels.forward_kernel(types[:3], 5, columns, 1e-5),
+            kernels.forward_kernel(types[:3], 5, columns, 1e-5, E4M3),
             kernels.backward_kernel(types, 5, columns),
             kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
         ]

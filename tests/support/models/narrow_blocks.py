@@ -14,11 +14,12 @@ WIDTH, INNER, CLASSES = 32, 48, 7
 
 
 class Gated(nn.Module):
-    """Two layers of one input, one with an activation; residuals; two layers after one another; and
-    one whose outputs are odd."""
+    """Norms, one of which a residual reads, too; two layers of one input, one with an activation;
+    residuals; two layers after one another; and one whose outputs are odd."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.norm, self.root = nn.LayerNorm(WIDTH), nn.RMSNorm(WIDTH)
         self.gate, self.inner = nn.Linear(WIDTH, INNER), nn.Linear(WIDTH, INNER)
         self.back = nn.Linear(INNER, WIDTH, bias=False)
         self.wide, self.narrow = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
@@ -26,8 +27,9 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., WIDTH] -> [..., CLASSES]"""
+        x = self.norm(x)
         x = x + self.back(functional.silu(self.gate(x)) * self.inner(x))
-        x = x + self.narrow(functional.gelu(self.wide(x), approximate="tanh"))
+        x = x + self.narrow(functional.gelu(self.wide(self.root(x)), approximate="tanh"))
         return self.head(functional.relu(x))
 
 

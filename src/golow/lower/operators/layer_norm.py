@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
+from golow.lower.operators.quantize import with_rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,21 +16,31 @@ if TYPE_CHECKING:
 
 class LayerNorm(Operator, frozen=True, kw_only=True):
     """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last ``axes`` axes, and the
-    mean and 1 / sqrt(variance + epsilon) of each row, which keep their axes with size 1."""
+    mean and 1 / sqrt(variance + epsilon) of each row, which keep their axes with size 1. rounding:
+    one number; the last result is then that of `Quantize` of the first with it and
+    ``rounded_type``."""
 
     x: Ref
     weight: Ref | None
     bias: Ref | None
     axes: int
     epsilon: float
+    rounding: Ref | None = None
+    rounded_type: str = ""
 
     @property
     def results(self) -> int:
-        return 3
+        return 3 if self.rounding is None else 4
 
     @staticmethod
     def meaning(
-        x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, epsilon: float
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        axes: int,
+        epsilon: float,
+        rounding: Tensor | None = None,
+        rounded_type: str = "",
     ) -> tuple[Any, ...]:
         import torch
 
@@ -37,7 +48,7 @@ class LayerNorm(Operator, frozen=True, kw_only=True):
         result: tuple[Any, ...] = torch.ops.aten.native_layer_norm.default(
             x, shape, weight, bias, epsilon
         )
-        return result
+        return with_rounded(result, rounding, rounded_type)
 
 
 class LayerNormBackward(Operator, frozen=True, kw_only=True):

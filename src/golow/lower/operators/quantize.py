@@ -34,3 +34,12 @@ class Quantize(Operator, frozen=True, kw_only=True):
         scaled = x.float() * scale.float()
         rounded = scaled if dtype == E4M3 else torch.round(scaled)
         return rounded.clamp(*RANGES[dtype]).to(getattr(torch, dtype))
+
+
+def with_rounded(
+    results: tuple[Tensor, ...], rounding: Tensor | None, dtype: str
+) -> tuple[Tensor, ...]:
+    """The results, and the first one as numbers of 8 bits if there is a number for it."""
+    if rounding is None:
+        return results
+    return *results, Quantize.meaning(results[0], rounding, dtype)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
+from golow.lower.operators.quantize import with_rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,29 +16,38 @@ if TYPE_CHECKING:
 class RmsNorm(Operator, frozen=True, kw_only=True):
     """s / sqrt(mean(s^2) + epsilon) * weight over the last ``axes`` axes, where s is x, or the sum
     of x and a residual of its shape. Also returns 1 / sqrt(mean(s^2) + epsilon), whose normalised
-    axes have size 1, and s."""
+    axes have size 1, and s. rounding, rounded_type: as of `LayerNorm`."""
 
     x: Ref
     residual: Ref | None
     weight: Ref | None
     axes: int
     epsilon: float
+    rounding: Ref | None = None
+    rounded_type: str = ""
 
     @property
     def results(self) -> int:
-        return 3
+        return 3 if self.rounding is None else 4
 
     @staticmethod
     def meaning(
-        x: Tensor, residual: Tensor | None, weight: Tensor | None, axes: int, epsilon: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        x: Tensor,
+        residual: Tensor | None,
+        weight: Tensor | None,
+        axes: int,
+        epsilon: float,
+        rounding: Tensor | None = None,
+        rounded_type: str = "",
+    ) -> tuple[Tensor, ...]:
         import torch
 
         total = x if residual is None else x + residual
         inner = list(range(x.dim() - axes, x.dim()))
         deviation = torch.rsqrt((total * total).mean(inner, keepdim=True) + epsilon)
         result = total * deviation
-        return (result if weight is None else result * weight), deviation, total
+        result = result if weight is None else result * weight
+        return with_rounded((result, deviation, total), rounding, rounded_type)
 
 
 class RmsNormBackward(Operator, frozen=True, kw_only=True):

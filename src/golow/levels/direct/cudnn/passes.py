@@ -45,6 +45,7 @@ from golow.lower.fuse.norm_fusion import (
     fuse_batch_norm_activation,
     fuse_gradient_sum,
 )
+from golow.lower.fuse.norm_rounding import round_within_norms
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.product_sums import add_within_products
 from golow.lower.fuse.products import (
@@ -223,6 +224,7 @@ INFERENCE: Order = (
     attend_in_steps,
     multiply_few_rows,
     fuse_requantisation,
+    round_within_norms,
     eliminate_dead_code,
 )
 

@@ -128,7 +128,10 @@ def test_what_is_between_layers_of_one_reader_is_written_in_8_bits() -> None:
     written = [step.writes[0].layout for step in plan.steps if step.operation == "scale"]
     assert written == [E4M3, E4M3, "bfloat16"]  # after wide, narrow and the head
     fused = [step.writes[0].layout for step in plan.steps if step.operation == "fused"]
-    assert fused == 3 * [E4M3]
+    assert fused == [E4M3]
+    norms = [step for step in plan.steps if step.operation in ("layer_norm", "rms_norm")]
+    written = [[operand.layout for operand in step.writes] for step in norms]
+    assert written == [["bfloat16", E4M3], [E4M3]]
     work = [step_operations(step) for step in plan.steps if step.operation == "quantized_linear"]
     assert work[0] == 2 * 10 * 32 * 96
 

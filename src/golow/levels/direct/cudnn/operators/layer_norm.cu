@@ -6,12 +6,14 @@
 //
 //   dx = d (c - mean c - n mean(c n)) + a,   dw = sum over rows of g n,   db = sum over rows of g
 //
-// w, b and what is added (a) are absent if their pointers are zero, and the results m and d are not
-// wanted then. The variance is that of the centred row.
+// w, b and what is added (a) are absent if their pointers are zero, and results whose pointers are zero
+// are not wanted. The variance is that of the centred row. Results of a forward norm may be rounded to
+// numbers of 8 bits, too, after they are multiplied by a scale.
 
-template <typename T, typename Y, int THREADS>
-__global__ void layer_norm(const T* x, const float* weight, const float* bias, Y* y, float* means,
-                           float* deviations, int columns, float epsilon) {
+template <typename T, typename Y, typename Q, int THREADS>
+__global__ void layer_norm(const T* x, const float* weight, const float* bias, const float* scale,
+                           Y* y, float* means, float* deviations, Q* rounded, int columns,
+                           float epsilon) {
   const size_t start = static_cast<size_t>(blockIdx.x) * columns;
   float sum = 0;
   for (int i = threadIdx.x; i < columns; i += THREADS) sum += static_cast<float>(x[start + i]);
@@ -26,7 +28,8 @@ __global__ void layer_norm(const T* x, const float* weight, const float* bias, Y
     float value = (static_cast<float>(x[start + i]) - mean) * deviation;
     if (weight) value *= weight[i];
     if (bias) value += bias[i];
-    y[start + i] = static_cast<Y>(value);
+    if (y) y[start + i] = static_cast<Y>(value);
+    if (rounded) rounded[start + i] = static_cast<Q>(value * *scale);
   }
   if (threadIdx.x == 0) {
     if (means) means[blockIdx.x] = mean;
@@ -34,10 +37,10 @@ __global__ void layer_norm(const T* x, const float* weight, const float* bias, Y
   }
 }
 
-template <typename T, typename Y, int V, int LANES, int ITEMS>
-__global__ void layer_norm_held(const T* x, const float* weight, const float* bias, Y* y,
-                                float* means, float* deviations, int rows, int columns,
-                                float epsilon) {
+template <typename T, typename Y, typename Q, int V, int LANES, int ITEMS>
+__global__ void layer_norm_held(const T* x, const float* weight, const float* bias,
+                                const float* scale, Y* y, float* means, float* deviations,
+                                Q* rounded, int rows, int columns, float epsilon) {
   Held<V, LANES, ITEMS> held;
   const int row = held.row(rows);
   held.read(x + static_cast<size_t>(row) * columns, columns);
@@ -57,7 +60,13 @@ __global__ void layer_norm_held(const T* x, const float* weight, const float* bi
     added.read(bias, columns);
     held.apply(columns, [&](float value, int k, int v, int) { return value + added.item[k][v]; });
   }
-  held.write(y + static_cast<size_t>(row) * columns, columns);
+  const size_t start = static_cast<size_t>(row) * columns;
+  if (y) held.write(y + start, columns);
+  if (rounded) {
+    const float factor = *scale;
+    held.apply(columns, [=](float value, int, int, int) { return value * factor; });
+    held.write(rounded + start, columns);
+  }
   if (threadIdx.x % LANES == 0) {
     if (means) means[row] = mean;
     if (deviations) deviations[row] = deviation;

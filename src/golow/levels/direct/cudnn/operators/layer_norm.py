@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, OF_8_BITS
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.columns import Sums, tiling
@@ -31,15 +31,16 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
     """The result is in the type of activations, means and deviations are float32."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     weight, bias = (_exact(build, item) for item in (arguments.weight, arguments.bias))
-    y = _result(build, 0, x.shape, build.types.computed)
-    mean, deviation = (
-        _result(build, index, (rows,), "float32") if build.current.is_read(index) else None
-        for index in (1, 2)
-    )
-    kernel = forward_kernel(x.dtype, y.dtype, rows, columns, arguments.epsilon)
-    build.steps.kernel(kernel, [x, weight, bias], [y, mean, deviation])
-    for index, tensor in enumerate((y, mean, deviation)):
-        if tensor is not None and build.current.is_read(index):
+    scale, computed = _exact(build, arguments.rounding), build.types.computed
+    types = (computed, "float32", "float32", arguments.rounded_type or computed)
+    made = [
+        build.values.result(index, Layout(dtype)) if build.current.is_read(index) else None
+        for index, dtype in enumerate(types[: arguments.results])
+    ]
+    kernel = forward_kernel(x.dtype, computed, rows, columns, arguments.epsilon, types[3])
+    build.steps.kernel(kernel, [x, weight, bias, scale], [*made, *[None] * (4 - len(made))])
+    for index, tensor in enumerate(made):
+        if tensor is not None:
             build.values.define(index, tensor._replace(shape=build.current.output(index).shape))
 
 
@@ -87,19 +88,17 @@ def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
     return None if reference is None else build.values.wanted(reference, Layout("float32"))
 
 
-def _result(build: Builder, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-    if build.current.is_read(index):
-        return build.values.result(index, Layout(dtype))
-    return build.memory.new(f"{build.current.name}.{index}", shape, Layout(dtype))
-
-
 # ---------------------------------------------------------------- kernels
 
 
-def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: float) -> Kernel:
-    """Pointers: x [rows, columns], weight, bias (float32 [columns] or absent) -> y, means,
-    deviations (float32 [rows])."""
-    return by_rows(FILE, "layer_norm", (source, dtype), rows, columns, (np.float32(epsilon),))
+def forward_kernel(
+    source: str, dtype: str, rows: int, columns: int, epsilon: float, rounded: str = "float32"
+) -> Kernel:
+    """Pointers: x [rows, columns], weight, bias (float32 [columns] or absent), a scale or absent ->
+    y, means, deviations (float32 [rows]), y times the scale in the type ``rounded``; what is absent
+    is not wanted."""
+    further = (np.float32(epsilon),)
+    return by_rows(FILE, "layer_norm", (source, dtype), rows, columns, further, (rounded,))
 
 
 def backward_kernel(
@@ -133,6 +132,6 @@ def weights_kernel(gradient: str, source: str, rows: int, columns: int) -> Sums:
 
 
 IMPLEMENTATIONS = (
-    Implementation(LayerNorm, layer_norm, refuse_integers),
+    Implementation(LayerNorm, layer_norm, refuse_integers, OF_8_BITS),
     Implementation(LayerNormBackward, layer_norm_backward, refuse_integers),
 )

@@ -6,7 +6,8 @@
 //
 //   ds = d (c - n mean(c n)) + a,   dw = sum over rows of g n
 //
-// Residual, w, what is added (a), and the results d and s are absent if their pointers are zero.
+// Residual, w, what is added (a), and results are absent if their pointers are zero. Results of a
+// forward norm may be rounded to numbers of 8 bits, too, after they are multiplied by a scale.
 
 template <typename T, typename R>
 __device__ float summed(const T* x, const R* residual, size_t place) {
@@ -14,9 +15,10 @@ __device__ float summed(const T* x, const R* residual, size_t place) {
   return residual ? value + static_cast<float>(residual[place]) : value;
 }
 
-template <typename T, typename R, typename Y, int THREADS>
-__global__ void rms_norm(const T* x, const R* residual, const float* weight, Y* y,
-                         float* deviations, Y* total, int columns, float epsilon) {
+template <typename T, typename R, typename Y, typename Q, int THREADS>
+__global__ void rms_norm(const T* x, const R* residual, const float* weight, const float* scale,
+                         Y* y, float* deviations, Y* total, Q* rounded, int columns,
+                         float epsilon) {
   const size_t start = static_cast<size_t>(blockIdx.x) * columns;
   float squares = 0;
   for (int i = threadIdx.x; i < columns; i += THREADS) {
@@ -26,15 +28,18 @@ __global__ void rms_norm(const T* x, const R* residual, const float* weight, Y* 
   }
   const float deviation = rsqrtf(reduce<THREADS>(squares, Sum()) / columns + epsilon);
   for (int i = threadIdx.x; i < columns; i += THREADS) {
-    const float value = summed(x, residual, start + i) * deviation;
-    y[start + i] = static_cast<Y>(weight ? value * weight[i] : value);
+    float value = summed(x, residual, start + i) * deviation;
+    if (weight) value *= weight[i];
+    if (y) y[start + i] = static_cast<Y>(value);
+    if (rounded) rounded[start + i] = static_cast<Q>(value * *scale);
   }
   if (threadIdx.x == 0 && deviations) deviations[blockIdx.x] = deviation;
 }
 
-template <typename T, typename R, typename Y, int V, int LANES, int ITEMS>
-__global__ void rms_norm_held(const T* x, const R* residual, const float* weight, Y* y,
-                              float* deviations, Y* total, int rows, int columns, float epsilon) {
+template <typename T, typename R, typename Y, typename Q, int V, int LANES, int ITEMS>
+__global__ void rms_norm_held(const T* x, const R* residual, const float* weight,
+                              const float* scale, Y* y, float* deviations, Y* total, Q* rounded,
+                              int rows, int columns, float epsilon) {
   Held<V, LANES, ITEMS> held;
   const int row = held.row(rows);
   const size_t start = static_cast<size_t>(row) * columns;
@@ -54,7 +59,12 @@ __global__ void rms_norm_held(const T* x, const R* residual, const float* weight
     factor.read(weight, columns);
     held.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
   }
-  held.write(y + start, columns);
+  if (y) held.write(y + start, columns);
+  if (rounded) {
+    const float factor = *scale;
+    held.apply(columns, [=](float value, int, int, int) { return value * factor; });
+    held.write(rounded + start, columns);
+  }
   if (threadIdx.x % LANES == 0 && deviations) deviations[row] = deviation;
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, OF_8_BITS
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.columns import Sums, tiling
@@ -32,21 +32,18 @@ def rms_norm(build: Builder, arguments: RmsNorm) -> None:
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     residual = None if arguments.residual is None else build.values.rows(arguments.residual)
     weight = _exact(build, arguments.weight)
-    like = Layout(build.types.computed)
-    y = (
-        build.values.result(0, like)
-        if build.current.is_read(0)
-        else build.memory.scratch(rows * columns, like.dtype)
-    )
-    deviation = build.values.result(1, Layout("float32")) if build.current.is_read(1) else None
-    total = build.values.result(2, like) if build.current.is_read(2) else None
-    kernel = forward_kernel(
-        x.dtype, (residual or x).dtype, y.dtype, rows, columns, arguments.epsilon
-    )
-    found = (y, deviation, total)
-    build.steps.kernel(kernel, [x, residual, weight], found)
-    for index, tensor in enumerate(found):
-        if tensor is not None and build.current.is_read(index):
+    scale, computed = _exact(build, arguments.rounding), build.types.computed
+    types = (computed, "float32", computed, arguments.rounded_type or computed)
+    made = [
+        build.values.result(index, Layout(dtype)) if build.current.is_read(index) else None
+        for index, dtype in enumerate(types[: arguments.results])
+    ]
+    read = (x.dtype, (residual or x).dtype, computed)
+    kernel = forward_kernel(read, rows, columns, arguments.epsilon, types[3])
+    written = [*made, *[None] * (4 - len(made))]
+    build.steps.kernel(kernel, [x, residual, weight, scale], written)
+    for index, tensor in enumerate(made):
+        if tensor is not None:
             build.values.define(index, tensor)
 
 
@@ -90,12 +87,16 @@ def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
 
 
 def forward_kernel(
-    source: str, residual: str, dtype: str, rows: int, columns: int, epsilon: float
+    types: tuple[str, str, str],
+    rows: int,
+    columns: int,
+    epsilon: float,
+    rounded: str = "float32",
 ) -> Kernel:
-    """Pointers: x, residual [rows, columns] or absent, weight (float32 [columns] or absent) -> y,
-    roots (float32 [rows]) or absent, the sum or absent."""
-    types = (source, residual, dtype)
-    return by_rows(FILE, "rms_norm", types, rows, columns, (np.float32(epsilon),))
+    """Pointers: x, residual [rows, columns] or absent, weight (float32 [columns] or absent), a
+    scale or absent -> y, roots (float32 [rows]), the sum, y times the scale in the type
+    ``rounded``; what is absent is not wanted. types: of x, the residual and y."""
+    return by_rows(FILE, "rms_norm", types, rows, columns, (np.float32(epsilon),), (rounded,))
 
 
 def backward_kernel(
@@ -119,6 +120,6 @@ def weights_kernel(gradient: str, source: str, rows: int, columns: int) -> Sums:
 
 
 IMPLEMENTATIONS = (
-    Implementation(RmsNorm, rms_norm, refuse_integers),
+    Implementation(RmsNorm, rms_norm, refuse_integers, OF_8_BITS),
     Implementation(RmsNormBackward, rms_norm_backward, refuse_integers),
 )

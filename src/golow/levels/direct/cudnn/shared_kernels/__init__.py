@@ -38,7 +38,7 @@ class Kernel(NamedTuple):
     def source(self) -> str:
         """The source text to compile."""
         text = self.code + _text(self.file)
-        return _text(E4M3) + text if "E4m3" in text else text
+        return _text(E4M3) + text if "E4m3" in text + self.expression else text
 
 
 @cache

@@ -64,11 +64,13 @@ def by_rows(
     rows: int,
     columns: int,
     further: tuple[np.generic, ...] = (),
+    narrow: tuple[str, ...] = (),
 ) -> Kernel:
     """A kernel of that name for rows of these types. Rows are held in registers, several in a block
-    (``NAME_held``); a block takes each row that is too long."""
+    (``NAME_held``); a block takes each row that is too long. narrow: further types, for which no
+    thread takes more columns."""
     require_positive(rows=rows, columns=columns)
-    types = ", ".join(C_TYPES[dtype] for dtype in dtypes)
+    types = ", ".join(C_TYPES[dtype] for dtype in (*dtypes, *narrow))
     group = group_for(columns, *dtypes)
     if group is not None:
         sizes = (np.int32(rows), np.int32(columns), *further)
