@@ -19,6 +19,7 @@ from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
+from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.operators.quantize import E4M3
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizationRule
@@ -101,6 +102,7 @@ def test_layers_of_int8_are_multiplied_as_such() -> None:
     assert {(p.dtype, p.result, p.scaled) for p in narrow} == {("int8", "int32", False)}
     # Its activations were never negative, and the library has no products of unsigned numbers.
     assert (head.dtype, head.result) == ("bfloat16", "float32")
+    assert [norm.rounding for node in graph.nodes if (norm := LayerNorm.of(node))] == [None]
 
 
 def test_a_bias_of_float32_is_added_after_the_product() -> None:
