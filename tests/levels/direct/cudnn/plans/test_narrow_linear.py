@@ -28,7 +28,7 @@ from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.cuda_on_cpu import follow
-from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.cudnn_plans import AskedEngines, TimedEngines, assert_sound
 from support.direct.libraries_on_cpu import Known, KnownEngines, LibrariesMachine
 from support.models.narrow_blocks import CLASSES, gated, rows
 from support.models.quantized_networks import quantized_blocks
@@ -168,3 +168,22 @@ def test_they_have_no_form_in_a_program() -> None:
     made = build_plan(graph, cast("Engines", KnownEngines()), TYPES["bf16"], 1)
     with pytest.raises(GolowError, match="by numbers of 8 bits, which the program"):
         require_emitted("a network", made)
+
+
+@pytest.mark.parametrize(("slow", "wanted"), [("", True), ("scaled", False), ("quarter", None)])
+def test_the_fastest_product_is_taken_where_products_are_timed(
+    slow: str, wanted: bool | None
+) -> None:
+    """wanted: whether it scales; None if it is not of 8 bits."""
+
+    def nanoseconds(problem: Problem) -> float:  # type: ignore[override]
+        scaled = problem.scaled and slow == "scaled"
+        return 1e6 if scaled or problem.arithmetic == slow else 1e3
+
+    x = rows(2, 5)
+    graph, _ = lowered(gated("fp8", x), x)
+    engines = TimedEngines(nanoseconds, 1e4)  # type: ignore[arg-type]
+    plan = build_plan(graph, cast("Engines", engines), TYPES["bf16"], 1).plan
+    first = next(step for step in plan.steps if step.operation == "quantized_linear")
+    narrow, scales = first.reads[0].layout == E4M3, len(first.reads) > 2
+    assert (scales if narrow else None) is wanted

@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen
 from golow.levels.direct.cudnn.operators.quantize import rounded
 from golow.levels.direct.cudnn.problems.element_types import OF_8_BITS
+from golow.levels.direct.cudnn.problems.epilogue import copy_ns
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
@@ -79,12 +80,25 @@ def quantized_linear(build: Builder, arguments: QuantizedLinear) -> None:
 
 
 def _chosen(build: Builder, arguments: QuantizedLinear) -> tuple[Product, Engine]:
-    """The first product that the library has on this GPU."""
-    for product in _narrow(build, arguments):
-        if (engine := build.engines.choose(product.problem)) is not None:
-            return product, engine
+    """The first product that the library has on this GPU; if products are timed, the fastest with
+    the kernels beside it."""
     wide = Product(_wide(build, arguments), _whole(arguments))
-    return wide, build.engine_for(wide.problem)
+    tried = ((p, build.engines.choose(p.problem)) for p in (*_narrow(build, arguments), wide))
+    known = ((product, engine) for product, engine in tried if engine is not None)
+    if build.engines.times:
+        found = min(known, key=lambda one: _nanoseconds(build, one[0]), default=None)
+    else:
+        found = next(known, None)
+    return found or (wide, build.engine_for(wide.problem))
+
+
+def _nanoseconds(build: Builder, product: Product) -> float:
+    """Time of a product, of the pass after it, and of one that converts the rows before it."""
+    engines, problem = build.engines, product.problem
+    rows, *_, result = problem.operand_bytes
+    after = copy_ns(engines, 2 * result) if any(product.rest) else 0.0
+    before = 0.0 if problem.arithmetic == "quarter" else copy_ns(engines, 2 * rows)
+    return engines.time_of(problem) + before + after
 
 
 def _narrow(build: Builder, arguments: QuantizedLinear) -> Iterator[Product]:
