@@ -28,7 +28,7 @@ def round_within_norms(graph: Graph) -> Graph:
         norm, (plain, *others) = record_of(links.nodes[place]), links.nodes[place].outputs
         assert isinstance(norm, LayerNorm | RmsNorm)  # noqa: S101 - as made_by states
         alone = links.only_reader(rounding.x.name) == position
-        new = msgspec.structs.replace(norm, rounding=rounding.scale, rounded_type=E4M3)
+        new = msgspec.structs.replace(norm, result_scale=rounding.scale, result_type=E4M3)
         outputs = (None if alone else plain, *others, node.outputs[0])
         absorbed = absorbing(links.nodes[place], node)
         replaced[place] = (written(links.nodes[place], new, outputs=outputs, absorbed=absorbed),)

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 class LayerNorm(Operator, frozen=True, kw_only=True):
     """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last ``axes`` axes, and the
-    mean and 1 / sqrt(variance + epsilon) of each row, which keep their axes with size 1. rounding:
-    one number; the last result is then that of `Quantize` of the first with it and
-    ``rounded_type``."""
+    mean and 1 / sqrt(variance + epsilon) of each row, which keep their axes with size 1.
+    result_scale: one number; a further result is then that of `Quantize` of the first with it and
+    ``result_type``."""
 
     x: Ref
     weight: Ref | None
     bias: Ref | None
     axes: int
     epsilon: float
-    rounding: Ref | None = None
-    rounded_type: str = ""
+    result_scale: Ref | None = None
+    result_type: str = ""
 
     @property
     def results(self) -> int:
-        return 3 if self.rounding is None else 4
+        return 3 if self.result_scale is None else 4
 
     @staticmethod
     def meaning(
@@ -39,8 +39,8 @@ class LayerNorm(Operator, frozen=True, kw_only=True):
         bias: Tensor | None,
         axes: int,
         epsilon: float,
-        rounding: Tensor | None = None,
-        rounded_type: str = "",
+        result_scale: Tensor | None = None,
+        result_type: str = "",
     ) -> tuple[Any, ...]:
         import torch
 
@@ -48,7 +48,7 @@ class LayerNorm(Operator, frozen=True, kw_only=True):
         result: tuple[Any, ...] = torch.ops.aten.native_layer_norm.default(
             x, shape, weight, bias, epsilon
         )
-        return with_rounded(result, rounding, rounded_type)
+        return with_rounded(result, result_scale, result_type)
 
 
 class LayerNormBackward(Operator, frozen=True, kw_only=True):

@@ -37,9 +37,9 @@ class Quantize(Operator, frozen=True, kw_only=True):
 
 
 def with_rounded(
-    results: tuple[Tensor, ...], rounding: Tensor | None, dtype: str
+    results: tuple[Tensor, ...], scale: Tensor | None, dtype: str
 ) -> tuple[Tensor, ...]:
-    """The results, and the first one as numbers of 8 bits if there is a number for it."""
-    if rounding is None:
+    """The results, and the first one as numbers of 8 bits if there is a scale for them."""
+    if scale is None:
         return results
-    return *results, Quantize.meaning(results[0], rounding, dtype)
+    return *results, Quantize.meaning(results[0], scale, dtype)

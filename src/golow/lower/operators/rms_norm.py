@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 class RmsNorm(Operator, frozen=True, kw_only=True):
     """s / sqrt(mean(s^2) + epsilon) * weight over the last ``axes`` axes, where s is x, or the sum
     of x and a residual of its shape. Also returns 1 / sqrt(mean(s^2) + epsilon), whose normalised
-    axes have size 1, and s. rounding, rounded_type: as of `LayerNorm`."""
+    axes have size 1, and s. result_scale, result_type: as of `LayerNorm`."""
 
     x: Ref
     residual: Ref | None
     weight: Ref | None
     axes: int
     epsilon: float
-    rounding: Ref | None = None
-    rounded_type: str = ""
+    result_scale: Ref | None = None
+    result_type: str = ""
 
     @property
     def results(self) -> int:
-        return 3 if self.rounding is None else 4
+        return 3 if self.result_scale is None else 4
 
     @staticmethod
     def meaning(
@@ -37,8 +37,8 @@ class RmsNorm(Operator, frozen=True, kw_only=True):
         weight: Tensor | None,
         axes: int,
         epsilon: float,
-        rounding: Tensor | None = None,
-        rounded_type: str = "",
+        result_scale: Tensor | None = None,
+        result_type: str = "",
     ) -> tuple[Tensor, ...]:
         import torch
 
@@ -47,7 +47,7 @@ class RmsNorm(Operator, frozen=True, kw_only=True):
         deviation = torch.rsqrt((total * total).mean(inner, keepdim=True) + epsilon)
         result = total * deviation
         result = result if weight is None else result * weight
-        return with_rounded((result, deviation, total), rounding, rounded_type)
+        return with_rounded((result, deviation, total), result_scale, result_type)
 
 
 class RmsNormBackward(Operator, frozen=True, kw_only=True):

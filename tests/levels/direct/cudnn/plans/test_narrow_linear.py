@@ -102,7 +102,7 @@ def test_layers_of_int8_are_multiplied_as_such() -> None:
     assert {(p.dtype, p.result, p.scaled) for p in narrow} == {("int8", "int32", False)}
     # Its activations were never negative, and the library has no products of unsigned numbers.
     assert (head.dtype, head.result) == ("bfloat16", "float32")
-    assert [norm.rounding for node in graph.nodes if (norm := LayerNorm.of(node))] == [None]
+    assert [norm.result_scale for node in graph.nodes if (norm := LayerNorm.of(node))] == [None]
 
 
 def test_a_bias_of_float32_is_added_after_the_product() -> None:

@@ -31,8 +31,8 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
     """The result is in the type of activations, means and deviations are float32."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     weight, bias = (_exact(build, item) for item in (arguments.weight, arguments.bias))
-    scale, computed = _exact(build, arguments.rounding), build.types.computed
-    types = (computed, "float32", "float32", arguments.rounded_type or computed)
+    scale, computed = _exact(build, arguments.result_scale), build.types.computed
+    types = (computed, "float32", "float32", arguments.result_type or computed)
     made = [
         build.values.result(index, Layout(dtype)) if build.current.is_read(index) else None
         for index, dtype in enumerate(types[: arguments.results])

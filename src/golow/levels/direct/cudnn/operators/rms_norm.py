@@ -32,8 +32,8 @@ def rms_norm(build: Builder, arguments: RmsNorm) -> None:
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     residual = None if arguments.residual is None else build.values.rows(arguments.residual)
     weight = _exact(build, arguments.weight)
-    scale, computed = _exact(build, arguments.rounding), build.types.computed
-    types = (computed, "float32", computed, arguments.rounded_type or computed)
+    scale, computed = _exact(build, arguments.result_scale), build.types.computed
+    types = (computed, "float32", computed, arguments.result_type or computed)
     made = [
         build.values.result(index, Layout(dtype)) if build.current.is_read(index) else None
         for index, dtype in enumerate(types[: arguments.results])
