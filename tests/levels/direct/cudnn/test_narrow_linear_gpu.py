@@ -32,7 +32,7 @@ def on(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
 @pytest.mark.parametrize("rule", ["fp8", "int8"])
 def test_a_network_is_right(rule: QuantizationRule, precision: Precision, on: OnGpu) -> None:
     """Every operation by itself, too."""
-    x = rows(64, 50)
+    x = rows(8, 12)
     network = lowered(gated(rule, x), x, "infer", precision=precision)
     found, (wanted, _, _) = compute(network, on, precision), network.references
     for name, right in wanted.items():

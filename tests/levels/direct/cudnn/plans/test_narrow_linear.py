@@ -88,10 +88,10 @@ def test_layers_of_e4m3_are_multiplied_as_such() -> None:
     assert (first.n, wide.n) == (2 * wide.n, 48)
     for product in (first, back, wide, narrow):
         assert (product.dtype, product.result) == (E4M3, "bfloat16")
-        assert product.scaled
-    assert [p.bias for p in (first, back, wide, narrow)] == [True, False, True, True]
-    assert [p.residual for p in (first, back, wide, narrow)] == [False, True, False, True]
-    assert narrow.relu
+    # The last two are rounded by a pass, which scales, too.
+    assert [p.scaled for p in (first, back, wide, narrow)] == [True, True, False, False]
+    assert [p.bias for p in (first, back, wide, narrow)] == [True, False, False, False]
+    assert [p.residual for p in (first, back, wide, narrow)] == [False, True, False, False]
     assert (head.n, head.dtype, head.result) == (CLASSES, "bfloat16", "float32")
 
 
@@ -139,7 +139,7 @@ def test_what_is_between_layers_of_one_reader_is_written_in_8_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "scaled", "narrow"), [("h200", 4, 0), ("b200", 0, 4), ("a100", 0, 0)]
+    ("gpu", "scaled", "narrow"), [("h200", 2, 2), ("b200", 0, 4), ("a100", 0, 0)]
 )
 def test_a_known_gpu_has_the_products_that_its_library_has(
     gpu: str, scaled: int, narrow: int

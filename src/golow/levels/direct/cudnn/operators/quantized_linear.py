@@ -2,9 +2,9 @@
 cuBLASLt does not add to it.
 
 Numbers of e4m3 are multiplied with the scale of each output, bias, residual and relu in one call,
-where the GPU has such products. Sums of int8 are written as int32. Layers that the library cannot
-multiply, and unsigned activations, are converted to the type of activations, which holds their
-numbers exactly, and multiplied in that.
+where the GPU has such products and nothing else follows. Sums of int8 are written as int32. Layers
+that the library cannot multiply, and unsigned activations, are converted to the type of
+activations, which holds their numbers exactly, and multiplied in that.
 """
 
 from __future__ import annotations
@@ -108,11 +108,21 @@ def _narrow(build: Builder, arguments: QuantizedLinear) -> Iterator[Product]:
     exact = dtype == "int8" or (dtype == E4M3 and build.types.convolutions != "ieee")
     if not exact or wide.n % EACH or wide.k % EACH:
         return
-    result = "int32" if dtype == "int8" else "float32"
-    plain = replace(wide, dtype=dtype, result=result, arithmetic="quarter")
+    whole = _whole(arguments)
+    plain = replace(wide, dtype=dtype, result=_sums(dtype, wide.dtype), arithmetic="quarter")
+    products = [Product(plain, whole)]
     if dtype == E4M3:
-        yield _scaled(plain, _whole(arguments), build.types.computed)
-    yield Product(plain, _whole(arguments))
+        scaled = _scaled(plain, whole, wide.dtype)
+        # The plain product is the faster one, if a pass over as many bytes follows in any case.
+        products.insert(any(scaled.rest) and plain.result == wide.dtype, scaled)
+    yield from products
+
+
+def _sums(dtype: str, computed: str) -> str:
+    """The type of sums that a pass scales. Unscaled, those of e4m3 are too large for float16."""
+    if dtype == "int8":
+        return "int32"
+    return computed if computed == "bfloat16" else "float32"
 
 
 def _scaled(plain: Problem, rest: Rest, computed: str) -> Product:
