@@ -6,9 +6,9 @@
 //
 //   dx = d (c - mean c - n mean(c n)) + a,   dw = sum over rows of g n,   db = sum over rows of g
 //
-// w, b and what is added (a) are absent if their pointers are zero, and results whose pointers are zero
-// are not wanted. The variance is that of the centred row. Results of a forward norm may be rounded to
-// numbers of 8 bits, too, after they are multiplied by a scale.
+// w, b and what is added (a) are absent if their pointers are zero, and results whose pointers are
+// zero are not wanted. The variance is that of the centred row. Results of a forward norm may be
+// rounded to numbers of 8 bits, too, after they are multiplied by a scale.
 
 template <typename T, typename Y, typename Q, int THREADS>
 __global__ void layer_norm(const T* x, const float* weight, const float* bias, const float* scale,
