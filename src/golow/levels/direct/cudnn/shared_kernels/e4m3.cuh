@@ -1,6 +1,5 @@
 // Numbers of e4m3: a sign, 4 bits of exponent and 3 of mantissa; the largest is 448, and a pattern
-// of ones is NaN. Before kernels that name the type. From sm_89 on, GPUs have an instruction for the
-// conversion to it.
+// of ones is NaN. Before kernels that name the type. From sm_89 on, one instruction converts to it.
 
 struct E4m3 {
   unsigned char bits;
