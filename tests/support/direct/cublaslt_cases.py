@@ -25,6 +25,7 @@ KINDS = [  # dtype, result, arithmetic
 NARROW = [  # dtype, result, scaled
     ("int8", "int32", False),
     (E4M3, "float32", False),
+    (E4M3, "bfloat16", False),
     (E4M3, "float32", True),
     (E4M3, "bfloat16", True),
     (E4M3, "float16", True),
