@@ -1,7 +1,6 @@
 # make demo           set up, then take ResNet-50 down the levels on real images
 # make test           set up, then lint, types and the quick tests: 8 minutes on 2 cores
 # make test-rest      the slow tests
-# make test-both      the quick and the slow ones in one run, which builds once what both need
 # make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
 # make test-gpu       what needs an NVIDIA GPU; elsewhere all of it is skipped
@@ -19,7 +18,7 @@ BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-both test-long test-all test-gpu lint types docs figures wheel clean
+.PHONY: demo test test-rest test-long test-all test-gpu lint types docs figures wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,14 +28,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/golow compare resnet50 --batch 8 --resolution 64
 
+# TESTS="not whole_network" adds the slow ones to the same run, which builds once what both need.
+TESTS ?= not slow and not whole_network
 test: lint types
-	$(PYTEST) -m "not slow and not whole_network"
+	$(PYTEST) -m "$(TESTS)"
 
 test-rest: $(VENV)/.installed
 	$(PYTEST) -m "slow and not whole_network"
-
-test-both: $(VENV)/.installed
-	$(PYTEST) -m "not whole_network"
 
 test-long: $(VENV)/.installed
 	$(PYTEST) -m "whole_network or hypothesis" --hypothesis-profile many
