@@ -27,6 +27,7 @@ from golow.commands.workload_flags import (
 )
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
+from golow.storage.shell_words import shell_word
 
 DIRECT = ("direct", "vendor", "onednn")
 ON_A_GPU = ("cudnn", "tf32", "bf16", "fp16")
@@ -116,7 +117,7 @@ def build(
             )  # fmt: skip
     if drawn := draws_text(workload):
         print(drawn)
-    print(f"{out}\nTo run it: golow run {out} --check --time")
+    print(f"{out}\nTo run it: golow run {shell_word(out)} --check --time")
 
 
 def _require_cpu(level: str, precision: ComparedPrecisionName) -> None:

@@ -3,7 +3,6 @@ took minutes are not lost."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from golow.commands.json_output import beside_json
 from golow.records.errors import GolowError
+from golow.storage.shell_words import shell_word
 
 
 class Drawn(Protocol):
@@ -75,5 +75,5 @@ def rescued(save: Save, error: GolowError) -> GolowError:
         return GolowError(also, error.hint)
     return GolowError(
         f"{error.message}\nthe record is in a temporary folder, {folder}",
-        f"{error.hint.rstrip('.')}; to keep it: mv {shlex.quote(str(folder))} FOLDER",
+        f"{error.hint.rstrip('.')}; to keep it: mv {shell_word(folder)} FOLDER",
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from golow.records.errors import GolowError
+from golow.storage.shell_words import shell_word
 
 
 def report(
@@ -35,7 +36,8 @@ def report(
     for place in filter(is_folder_of_records, records):
         raise GolowError(
             f"{place} is a folder of records, not a record",
-            f"name those to show: golow report {place}/RECORD; golow show {place} lists them.",
+            f"golow show {shell_word(place)} lists them; to report one: "
+            f"golow report {shell_word(place / 'RECORD')}",
         )
     page = write_report(records, out, reference)
     print(f"report: {page}")

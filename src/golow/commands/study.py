@@ -19,6 +19,7 @@ from golow.commands.workload_flags import PublishedFlags
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
 from golow.storage.files import is_file, is_folder, require_place
+from golow.storage.shell_words import shell_word
 
 if TYPE_CHECKING:
     from golow.api import StudyResult
@@ -194,7 +195,6 @@ def show(
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
     from golow.report.study.table import render as render_grid
-    from golow.report.study.table import to_refine
     from golow.report.study.throughput import render_throughput
 
     result, console = load_study(_folder(study, out), environment), wide_console()
@@ -210,8 +210,7 @@ def show(
         render_throughput(result.study.name, cells, console)
     elif result.records:
         render_grid(rows_of(result.study.name, cells), console)
-    if result.unclear:
-        print(f"{to_refine(len(result.unclear))}: golow study resume {result.folder} --refine")
+    _say_unclear(result)
     if result.waiting:
         print(f"{len(result.waiting)} of {len(result.asked)} cells have no record yet")
 
@@ -298,7 +297,9 @@ def _run(asked: Study, measuring: MeasuringFlags) -> None:
         except KeyboardInterrupt:
             display.close()
             place = measuring.out / asked.name
-            print(f"to continue: golow study resume {place}", file=sys.stderr)
+            if is_file(place / "study.toml"):  # else it has not begun
+                again = f"golow study resume {shell_word(place)}"
+                print(f"to continue: {again}", file=sys.stderr)
             raise typer.Exit(130) from None
     _say_what_became(result)
     if measuring.report is not None and result.records:
@@ -322,16 +323,24 @@ def _show_others(result: StudyResult) -> None:
 
 
 def _say_what_became(result: StudyResult) -> None:
-    from golow.report.study.table import counted_states, to_refine
+    from golow.report.study.table import counted_states
 
     print(f"{counted_states(result.records.values())}, {len(result.waiting)} waiting")
-    if result.unclear:
-        print(f"{to_refine(len(result.unclear))}: golow study resume {result.folder} --refine")
+    _say_unclear(result)
     others = {name: n for name, n in result.environments.items() if name != result.environment}
     if others:
         kept = ", ".join(f"{count} in {name}" for name, count in others.items())
         print(plain(f"cells from other machines or versions are kept separately: {kept}"))
-    print(f"to see the results: golow study show {result.folder}")
+    print(f"to see the results: golow study show {shell_word(result.folder)}")
+
+
+def _say_unclear(result: StudyResult) -> None:
+    """Print the command that measures cells with too few rounds again, if there are any."""
+    from golow.report.study.table import to_refine
+
+    if result.unclear:
+        again = f"golow study resume {shell_word(result.folder)} --refine"
+        print(f"{to_refine(len(result.unclear))}: {again}")
 
 
 def _where(result: StudyResult) -> str:

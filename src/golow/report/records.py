@@ -14,6 +14,7 @@ from golow.report.console import fits, visible, wide_console
 from golow.report.findings import FINDINGS
 from golow.report.record_kinds import KINDS, RecordKind, kind_of
 from golow.storage.files import is_folder
+from golow.storage.shell_words import shell_word
 
 LISTED = [kind for kind in KINDS if kind.listed]
 
@@ -59,7 +60,8 @@ def render_records(folder: Path, found: list[Listed]) -> None:
     else:
         for one in found:
             console.print(Text(f"{visible(one.name)}\n  {one.kind} {visible(one.says)}"))
-    console.print(Text(f"golow show {visible(str(folder))}/RECORD shows one", style="dim"))
+    command = f"golow show {visible(shell_word(folder / 'RECORD'))}"
+    console.print(Text(f"{command} shows one", style="dim"))
 
 
 def _finding(path: Path, kind: RecordKind) -> str:

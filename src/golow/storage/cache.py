@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import msgspec
 from golow.records.errors import GolowError
 from golow.storage.files import CACHE_HINT, building, write_whole, writing
 from golow.storage.ownership import ROOT, Exposed, exposed, exposed_within, make_own_folder
+from golow.storage.shell_words import shell_word
 
 SEAL = "seal.json"  # in a sealed folder
 DEPTH = 2  # of what is looked at in the cache: a level's folder, and its entries
@@ -58,7 +58,7 @@ def _not_own(cache: Path, found: Exposed) -> GolowError:
     if found.command:
         return GolowError(wrong, f"run: {found.command}, or {other}")
     if named in found.path.parents:
-        return GolowError(wrong, f"run: rm -r {shlex.quote(str(found.path))}, or {other}")
+        return GolowError(wrong, f"run: rm -r {shell_word(found.path)}, or {other}")
     return GolowError(wrong, other)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-import shlex
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.records.errors import GolowError
+from golow.storage.shell_words import shell_word
 
 ROOT = 0
 ACCESS_LIST = "system.posix_acl_access"
@@ -39,7 +39,7 @@ class Exposed(NamedTuple):
     @property
     def command(self) -> str:
         """The command that makes it writable only for its owner; empty if there is none."""
-        return "" if self.owner else f"chmod go-w {shlex.quote(str(self.path))}"
+        return "" if self.owner else f"chmod go-w {shell_word(self.path)}"
 
 
 def exposed(*places: Path, owners: tuple[int, ...] = ()) -> Exposed | None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from golow.records.workload import Device
 from golow.storage.cache import open_cache
 from golow.storage.files import is_file
 from golow.storage.ownership import require_own
+from golow.storage.shell_words import shell_word
 from golow.workload.model_names import is_code
 
 STUDIES = Path("runs/studies")
@@ -100,7 +100,7 @@ def recorded_study(folder: Path, device: Device | None = None, trust: bool = Fal
     study = read_study(file, device)
     if not trust:
         code = [f"model: {model}" for model in study.model if is_code(model)]
-        again = f"golow study resume {shlex.quote(str(folder))} --trust"
+        again = f"golow study resume {shell_word(folder)} --trust"
         require_own(folder, file.name, code, again)
     return study
 

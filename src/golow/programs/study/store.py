@@ -38,6 +38,7 @@ from golow.records.workload import Device
 from golow.storage.files import is_file, read_json, read_text, write_whole, writing
 from golow.storage.lock import held
 from golow.storage.names import is_plain_name
+from golow.storage.shell_words import shell_word
 
 # Seconds to wait for the lock of a study: a process that a killed study was about to start may
 # still hold it for a moment.
@@ -194,7 +195,7 @@ class StudyFolder:
 
     @property
     def _hint(self) -> str:
-        return f"free some space, then run golow study resume {self.path.name}."
+        return f"free some space, then run golow study resume {shell_word(self.path)}."
 
 
 def to_toml(study: Study) -> str:

@@ -11,6 +11,7 @@ from golow.programs.training.data import TrainingData
 from golow.programs.training.store import ROUNDING, RunFolder
 from golow.programs.training.training_record import TrainingPlan
 from golow.records.errors import GolowError
+from golow.storage.shell_words import shell_word
 
 
 class RunSpec(NamedTuple):
@@ -52,6 +53,7 @@ class RunSpec(NamedTuple):
         try:
             self.data.write_order(file, self.seed, epoch, self.plan.augmentation)
         except GolowError as error:
-            hint = f"free some space, then run golow train --resume {self.folder.training}."
+            again = f"golow train --resume {shell_word(self.folder.training)}"
+            hint = f"free some space, then run {again}."
             raise GolowError(error.message, hint) from error
         return file

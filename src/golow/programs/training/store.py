@@ -44,6 +44,7 @@ from golow.storage.files import is_file, move_into_place, read_json, write_whole
 from golow.storage.lock import held as folder_held
 from golow.storage.names import is_plain_name
 from golow.storage.ownership import make_own_folder
+from golow.storage.shell_words import shell_word
 
 PLAN = "plan.json"
 ROUNDING = "rounding"  # in place of a seed
@@ -296,4 +297,5 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _hint(folder: Path) -> str:
-    return f"free some space; golow train --resume {folder} continues after the last whole epoch."
+    again = f"golow train --resume {shell_word(folder)}"
+    return f"free some space; {again} continues after the last whole epoch."

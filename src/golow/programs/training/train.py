@@ -7,7 +7,6 @@ on disk before the observer hears of it, and `resume` continues from there.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +29,7 @@ from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.storage.ownership import require_own
 from golow.storage.scratch import scratch_folder
+from golow.storage.shell_words import shell_word
 from golow.worker.time_limits import Limits
 
 
@@ -99,7 +99,7 @@ def resume(
     cache = open_cache(cache)
     plan = store.read_plan(folder)
     if not trust:
-        again = f"golow train --resume {shlex.quote(str(folder))} --trust"
+        again = f"golow train --resume {shell_word(folder)} --trust"
         require_own(folder, store.PLAN, runs_of(plan, model is not None), again)
     if plan.live and model is None:
         raise GolowError(

@@ -12,6 +12,7 @@ from golow.report.study.measures import Measure
 from golow.report.study.planes import Plane, place_text
 from golow.report.study.rows import StudyRow, has_few_rounds
 from golow.report.style import Caption
+from golow.storage.shell_words import shell_word
 
 MODES = {"infer": "inference", "train": "training step"}
 MOST_NAMED = 6  # inputs or models by name in one sentence
@@ -73,7 +74,7 @@ def machine(rows: Sequence[StudyRow]) -> str:
 
 def command(rows: Sequence[StudyRow]) -> str:
     """The command that runs the study."""
-    return f"golow study run {rows[0].study} --device {rows[0].device}"
+    return f"golow study run {shell_word(rows[0].study)} --device {rows[0].device}"
 
 
 def reference(paper: PublishedGrid) -> str:
