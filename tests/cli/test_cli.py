@@ -73,6 +73,7 @@ MISTAKES = [
     (["compare", "lenet5", "--init", "magic"], "kaiming"),
     (["compare", "lenet5", "--weights", "weights.pt"], "safetensors"),
     (["compare", "lenet5", "--worker", "mine"], "NAME=COMMAND"),
+    (["compare", "lenet5", "--worker", "mine=./a 'b"], "No closing quotation"),
     (["compare", "lenet5", "--worker", "mine=./no/program"], "./no/program is not a program"),
     (["compare", "lenet5", "--threads", "5000"], "more than"),
     (["compare", "lenet5", "--time-limit", "-1"], "--time-limit 60"),

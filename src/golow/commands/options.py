@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -282,6 +281,8 @@ def duration(option: str, text: str) -> float:
 
 def workers(given: list[str]) -> dict[str, list[str]]:
     """Parse NAME=COMMAND texts into commands by name; raises `GolowError` for anything else."""
+    from golow.levels.level_selection import command_of
+
     found = {}
     for text in given:
         name, equals, command = text.partition("=")
@@ -290,7 +291,7 @@ def workers(given: list[str]) -> dict[str, list[str]]:
                 f"--worker {text!r} does not have the form NAME=COMMAND",
                 'for example --worker "mine=./runtime"',
             )
-        found[name] = shlex.split(command)
+        found[name] = list(command_of(command))
     return found
 
 

@@ -20,6 +20,7 @@ from golow.data.pictures import Size
 from golow.data.places import expanded
 from golow.data.voc import VocLabel
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 from golow.storage.files import is_folder
 
 FOLDER = "folder:"
@@ -88,7 +89,8 @@ def find(name: str, voc_label: VocLabel = "first") -> Dataset:
     if name not in CATALOG:
         raise GolowError(
             f"there is no data set {name!r}",
-            f"use one of {', '.join(CATALOG)}, or folder:PATH for your own images.",
+            f"{meant(name, CATALOG)}use one of {', '.join(CATALOG)}, or folder:PATH for your own "
+            "images.",
         )
     dataset = CATALOG[name]
     if name.startswith("voc"):

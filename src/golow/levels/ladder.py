@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from difflib import get_close_matches
 
 from golow.levels.aotinductor import level as aotinductor
 from golow.levels.called.emitted_level import with_emitted
@@ -21,6 +20,7 @@ from golow.levels.traced.jax import level as jax
 from golow.levels.traced.paddle import level as paddle
 from golow.levels.traced.tensorflow import level as tensorflow
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 from golow.records.workload import Device, Mode
 
 __all__ = [
@@ -211,10 +211,9 @@ def _level(name: str, level_name: str, device: Device) -> Level:
     by_name = {level.name: level for level in LADDER}
     level_name = ALIASES[level_name][device] if level_name in ALIASES else level_name
     if level_name not in by_name:
-        near = get_close_matches(level_name, by_name, n=2, cutoff=0.4)
         raise GolowError(
             f"there is no level {name!r}",
-            (f"did you mean {' or '.join(near)}? " if near else "")
-            + f"levels are {', '.join((*by_name, *ALIASES))}; `golow levels` describes them.",
+            f"{meant(level_name, by_name)}levels are {', '.join((*by_name, *ALIASES))}; "
+            "`golow levels` describes them.",
         )
     return by_name[level_name]

@@ -68,8 +68,14 @@ def require_any(named: Sequence[str] | None, chosen: Sequence[ChosenLevel], devi
 
 
 def command_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The command of a worker, given as a command line or as a list of arguments."""
-    return tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
+    """The command of a worker, given as a command line or as a list of arguments. Raises
+    `GolowError` for a command line with an open quotation."""
+    try:
+        return tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
+    except ValueError as error:
+        raise GolowError(
+            f"the worker's command {given!r} cannot be read: {error}", "close the quotation."
+        ) from error
 
 
 def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> ChosenLevel:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from golow.levels.choices import Alternative, all_choices
 from golow.levels.level import Launch, Level
 from golow.records.errors import GolowError, Unsupported
+from golow.records.near_names import meant
 from golow.records.workload import Device, Mode, Workload
 from golow.workload.bundle import Bundle
 
@@ -128,9 +128,8 @@ class ChosenLevel(NamedTuple):
         )
 
     def _has_no(self, name: str, offered: Sequence[str], mode: Mode, device: Device) -> GolowError:
-        near = get_close_matches(name, offered, n=2, cutoff=0.4)
         return GolowError(
             f"{self.level.name} has no choice {name!r} ({mode} on {device})",
-            (f"did you mean {' or '.join(near)}? " if near else "")
-            + f"`golow choices --level {self.level.name}` lists those that it has.",
+            f"{meant(name, offered)}`golow choices --level {self.level.name}` lists those that it "
+            "has.",
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from golow.levels.choices import Choice, all_choices
 from golow.levels.choices.choice import DEVICES, EVERYWHERE, MODES
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 
 
 def listed(
@@ -35,10 +34,9 @@ def named(name: str) -> Choice:
     }
     known |= {choice.name: choice for choice in all_choices()}
     if name not in known:
-        near = get_close_matches(name, known, n=2, cutoff=0.4)
         raise GolowError(
             f"there is no choice {name!r}",
-            (f"did you mean {' or '.join(near)}? " if near else "") + "`golow choices` lists all.",
+            f"{meant(name, known)}`golow choices` lists all.",
         )
     return known[name]
 
@@ -46,5 +44,6 @@ def named(name: str) -> Choice:
 def _require(what: str, word: str | None, known: tuple[str, ...]) -> None:
     if word is not None and word not in known:
         raise GolowError(
-            f"there are no choices for the {what} {word!r}", f"use {', '.join(known)}."
+            f"there are no choices for the {what} {word!r}",
+            f"{meant(word, known)}use {', '.join(known)}.",
         )

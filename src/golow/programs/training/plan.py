@@ -23,6 +23,7 @@ from golow.programs.training.training_record import (
     TrainingPlan,
 )
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 from golow.records.workload import Device, Precision
 from golow.storage.names import LONGEST_PART, file_name
 from golow.worker.cores import threads_of_rank
@@ -96,8 +97,11 @@ def require_possible(request: TrainingRequest) -> None:
         )
     for name in initialisations_of(request):
         if name not in INITIALISATIONS and name != OWN:
-            known = ", ".join((*INITIALISATIONS, OWN))
-            raise GolowError(f"there is no initialisation {name!r}", f"names: {known}.")
+            known = (*INITIALISATIONS, OWN)
+            raise GolowError(
+                f"there is no initialisation {name!r}",
+                f"{meant(name, known)}names: {', '.join(known)}.",
+            )
     if not 0 <= padding <= LARGEST_PADDING:
         raise GolowError(f"the padding must be 0 to {LARGEST_PADDING}, not {padding}")
     require_optimizer(request.optimizer)

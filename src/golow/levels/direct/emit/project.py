@@ -42,9 +42,10 @@ def write_files(
     for pattern in stale:
         for file in folder.glob(pattern):
             file.unlink()
-    for name, content in texts.items():
+    # README.md first: by it, a project that was left unfinished may be written again.
+    for name in sorted(texts, key="README.md".__ne__):
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
+        (folder / name).write_text(texts[name], encoding="utf-8")
     own = {
         "weights.safetensors": network.weights,
         "example.safetensors": network.example,
