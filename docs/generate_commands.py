@@ -30,8 +30,8 @@ level lacks an operator; `run --check`: the outputs match |
 some cells have no record; `levels --support`: a level lacks an operator; `run --check`: an output \
 differs; `data verify`: a file does not match; `selftest`: timings cannot be trusted |
 | 2 | an error in the command line, the model or the setup; the message states how to fix it |
-| 130 | interrupted; `compare`, `generate`, `load`, `audit` and `train` show and save partial \
-results |
+| 130 | interrupted; `compare`, `generate`, `load`, `audit`, `profile` and `train` show and save \
+partial results |
 """
 
 

@@ -16,6 +16,9 @@ from golow import cli
 from golow.levels.choices import all_choices, allocator
 from golow.programs.auditing import candidates, store
 from golow.programs.auditing.audit_record import AuditedLevel, Price
+from golow.programs.auditing.observer import SilentAudit
+from golow.records.errors import GolowError
+from golow.report.audit.progress import AuditProgressDisplay
 from support.command import Ended
 from support.command import golow as command_here
 from support.processes import all_gone, family
@@ -149,6 +152,30 @@ def test_a_fault_of_an_alternative_is_its_row(
 
 def the_price(level: AuditedLevel) -> Price:
     return next(price for price in level.prices if price.alternative == "malloc_keep")
+
+
+# ---------------------------------------------------------------- an error later on
+
+
+class Failing(SilentAudit):
+    """An observer whose disk is full when the second level begins."""
+
+    def stage(self, text: str) -> None:
+        if text.startswith("torchscript (2 of 2)"):
+            raise GolowError("the disk is full", "free some space.")
+
+
+@pytest.mark.usefixtures("forked")
+def test_an_error_at_the_second_level_shows_and_saves_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AuditProgressDisplay, "stage", Failing().stage)
+    ended = run(tmp_path, "audit", *SMALL, "--quick", "--seconds", "0.05")
+    assert ended.status == 2
+    assert "golow: the disk is full" in ended.error and "\neager: " in ended.output
+    [folder] = (tmp_path / "runs").iterdir()
+    assert f"record: runs/{folder.name}" in ended.output
+    assert [level.level for level in store.load(folder).levels] == ["eager"]
 
 
 # ---------------------------------------------------------------- mistakes

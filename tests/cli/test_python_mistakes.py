@@ -34,6 +34,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
         "time_limit='3' is not a number", "time_limit=60.0",
     ),
     "a text for a count": (lambda: golow.profile(MODEL, X, steps=ANY), "steps='3' is not", "=5"),
+    "a text for names": (
+        lambda: golow.load_test(MODEL, X, scenarios="server,offline"),
+        "scenarios='server,offline' is a text, not a list", r"scenarios=\['server', 'offline'\]",
+    ),
+    "a text for numbers": (
+        lambda: golow.load_test(MODEL, X, rates=ANY),
+        "rates='3' is a text, not a list of numbers", r"rates=\[1, 2\]",
+    ),
     "a time with a unit": (
         lambda: golow.load_test(MODEL, X, latency="20ms"),  # type: ignore[arg-type]
         "latency='20ms' is not a number", "times are in seconds",

@@ -26,7 +26,13 @@ from golow.api.load_tests import (
     load_test,
 )
 from golow.api.partial import ErrorWithResult
-from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
+from golow.api.profiles import (
+    ProfileDiff,
+    ProfileInterrupted,
+    ProfileResult,
+    load_profile,
+    profile,
+)
 from golow.api.quantizing import QuantizationResult, load_quantization, quantize
 from golow.api.roofs import RoofResult, roof
 from golow.api.studies import StudyResult, load_study, run_study
@@ -50,6 +56,7 @@ __all__ = [
     "LoadTestInterrupted",
     "LoadTestResult",
     "ProfileDiff",
+    "ProfileInterrupted",
     "ProfileResult",
     "QuantizationResult",
     "Result",

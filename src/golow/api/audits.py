@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.options import with_options
+from golow.api.partial import ErrorWithResult
 from golow.api.progress import shown_progress
 from golow.programs.auditing import store
 from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.programs.auditing.observer import AuditObserver
+from golow.records.errors import Unfinished
 from golow.records.workload import Optimizer, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
@@ -116,8 +118,9 @@ def audit(
     the likeliest choices. best: also search for the best combination of faster choices, and race it
     against the defaults in new processes. seconds: race time per entrant.
 
-    Raises `GolowError` for errors that the caller can fix, and `AuditInterrupted` with partial
-    results on Ctrl-C. A failure of a level or an alternative is recorded as its result.
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` for one after a level
+    was audited, and `AuditInterrupted` with partial results on Ctrl-C. A failure of a level or an
+    alternative is recorded as its result.
     """
     from golow.programs.auditing.audit import AuditSettings
     from golow.programs.auditing.audit import audit as run
@@ -140,7 +143,10 @@ def audit(
         turn=turn,
     )
     with shown_progress("audit", observer, quiet) as display:
-        result = AuditResult(run(request, settings, display))
+        try:
+            result = AuditResult(run(request, settings, display))
+        except Unfinished as error:
+            raise ErrorWithResult(error, AuditResult(error.record)) from error
     if result.audit.interrupted:
         raise AuditInterrupted(result)
     return result

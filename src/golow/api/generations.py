@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
 from golow.api.line import line
+from golow.api.partial import ErrorWithResult
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.generation import store
 from golow.programs.generation.generation_record import Generation, TextRun
+from golow.records.errors import Unfinished
 from golow.records.text import Sampling, TextPrecision
 from golow.records.workload import Device
 from golow.storage.scratch import scratch_folder
@@ -132,8 +134,9 @@ def generate(
     level is compared with the quantised network. device: ``cpu`` or ``cuda``. workers: commands of
     your own levels, by name. seconds: of the race for each level.
 
-    Raises `GolowError` for errors that the caller can fix, and `GenerationInterrupted` with partial
-    results on Ctrl-C. A failure of a level is recorded as its result.
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` for one after a batch
+    size was measured, and `GenerationInterrupted` with partial results on Ctrl-C. A failure of a
+    level is recorded as its result.
     """
     from golow.programs.generation.generate import generate as run
     from golow.programs.generation.settings import GenerationSettings
@@ -158,7 +161,10 @@ def generate(
         levels=levels, workers=workers, seconds=seconds, cache=cache, limits=limits
     )
     with shown_progress("generation", observer, quiet) as display:
-        result = GenerationResult(run(request, settings, display))
+        try:
+            result = GenerationResult(run(request, settings, display))
+        except Unfinished as error:
+            raise ErrorWithResult(error, GenerationResult(error.record)) from error
     if result.generation.interrupted:
         raise GenerationInterrupted(result)
     return result

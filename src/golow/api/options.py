@@ -24,7 +24,7 @@ def with_options(options: type, record: type) -> Callable[[Function], Function]:
     options: a `TypedDict`. record: a dataclass that has a field for each of them.
     `inspect.signature`, `help` and completion show every option with its type and default, and any
     other keyword is a `TypeError`, as if the function listed them. Where the function takes a
-    number, a text is a `GolowError`.
+    number or a list, a text is a `GolowError`.
     """
     known = {field.name: field for field in fields(record)}
     spelled_out = [
@@ -45,7 +45,7 @@ def with_options(options: type, record: type) -> Callable[[Function], Function]:
                     raise TypeError(
                         f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     )
-                _require_number(accepted[name], keywords[name])
+                _require_no_text(accepted[name], keywords[name])
             return function(*arguments, **keywords)
 
         checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -54,12 +54,23 @@ def with_options(options: type, record: type) -> Callable[[Function], Function]:
     return decorate
 
 
-def _require_number(parameter: Parameter, value: object) -> None:
-    """Raise `GolowError` for a text where the function takes a number."""
-    if parameter.annotation in NUMBERS and isinstance(value, str):
+def _require_no_text(parameter: Parameter, value: object) -> None:
+    """Raise `GolowError` for a text where the function takes a number or a list: the letters of a
+    text would be taken for the items of a list."""
+    if not isinstance(value, str):
+        return
+    name, kind = parameter.name, str(parameter.annotation)
+    if kind.startswith("Sequence["):
+        of_names = not kind.startswith(("Sequence[int]", "Sequence[float]"))
+        items = [item.strip() for item in value.split(",")]
         raise GolowError(
-            f"{parameter.name}={value!r} is not a number",
+            f"{name}={value!r} is a text, not a list of {'names' if of_names else 'numbers'}",
+            f"use {name}={items if of_names else [1, 2]}.",
+        )
+    if kind in NUMBERS:
+        raise GolowError(
+            f"{name}={value!r} is not a number",
             "give a number; times are in seconds."
             if parameter.default is None
-            else f"for example {parameter.name}={parameter.default}.",
+            else f"for example {name}={parameter.default}.",
         )

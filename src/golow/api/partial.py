@@ -13,7 +13,7 @@ class ErrorWithResult(GolowError):
     """An error after measurements: ``result`` has the partial results."""
 
     def __init__(self, error: GolowError, result: Any) -> None:
-        super().__init__(error.message, error.hint)
+        super().__init__(error.message, error.hint, python_hint=error.python_hint)
         self.result = result
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.line import about, count, line
 from golow.api.options import with_options
-from golow.api.partial import keeping
+from golow.api.partial import ErrorWithResult, keeping
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import threads_of_rank
-from golow.workload.request import Request, WorkloadOptions
+from golow.workload.request import Request, WorkloadOptions, require_precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -72,6 +72,14 @@ class ProfileResult(NamedTuple):
 
         store.save(self.profiles, Path(folder))
         return Path(folder)
+
+
+class ProfileInterrupted(KeyboardInterrupt):
+    """Raised after Ctrl-C once a level has been profiled; ``result`` has the partial results."""
+
+    def __init__(self, result: ProfileResult) -> None:
+        super().__init__("interrupted")
+        self.result = result
 
 
 class ProfileDiff(NamedTuple):
@@ -140,8 +148,9 @@ def profile(
     with this path and the vendor's routine. folder: a new folder for the record, its tables as CSV
     and the traces; with several precisions, the traces of each have a separate folder in it.
 
-    Raises `GolowError` for errors that the caller can fix, and `ErrorWithResult` if the folder
-    cannot be written at the end. A failure of a level is recorded as its result.
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if the folder cannot
+    be written at the end, and `ProfileInterrupted` with partial results on Ctrl-C. A failure of a
+    level is recorded as its result.
     """
     from golow.programs.profiling import store as profile_store
     from golow.programs.profiling.profile import ProfileSettings
@@ -155,9 +164,8 @@ def profile(
             "--way-down measures one process",
             "leave out --way-down, or leave out --ranks and --gpus.",
         )
-    found = []
-    for precision in precisions:
-        request = Request(
+    requests = [
+        Request(
             model,
             example_inputs,
             threads=threads_of_rank(ranks) if threads is None else threads,
@@ -165,35 +173,63 @@ def profile(
             precision=precision,
             **workload,
         )
+        for precision in precisions
+    ]
+    _require_precisions(requests)
+
+    def profiled(request: Request) -> Profile:
         traces = None
         if folder is not None:
-            traces = Path(folder) / precision if len(precisions) > 1 else Path(folder)
+            traces = Path(folder) / request.precision if len(requests) > 1 else Path(folder)
             profile_store.make_folder(traces)
-        if way_down is not None:
-            way = WaySettings(
-                layer=way_down,
+        with shown_progress("comparison", observer, quiet) as display:
+            if way_down is not None:
+                way = WaySettings(
+                    layer=way_down,
+                    levels=levels,
+                    workers=workers or {},
+                    time_limit=time_limit,
+                    cache=cache,
+                )
+                return run_way_down(request, way, display)
+            settings = ProfileSettings(
                 levels=levels,
                 workers=workers or {},
+                steps=steps,
                 time_limit=time_limit,
+                by_shape=by_shape,
+                traces=traces,
                 cache=cache,
             )
-            with shown_progress("comparison", observer, quiet) as display:
-                found.append(run_way_down(request, way, display))
-            continue
-        settings = ProfileSettings(
-            levels=levels,
-            workers=workers or {},
-            steps=steps,
-            time_limit=time_limit,
-            by_shape=by_shape,
-            traces=traces,
-            cache=cache,
-        )
-        with shown_progress("comparison", observer, quiet) as display:
-            found.append(run(request, settings, display))
+            return run(request, settings, display)
+
+    found: list[Profile] = []
+    try:
+        for request in requests:
+            found.append(profiled(request))
+            if found[-1].interrupted:
+                break
+    except KeyboardInterrupt:
+        if not found:
+            raise
+    except GolowError as error:
+        if not found:
+            raise
+        raise ErrorWithResult(error, ProfileResult(tuple(found))) from error
     result = ProfileResult(tuple(found))
     if folder is not None:
         with keeping(result):
             result.save(folder)
             write_tables(found, Path(folder))
+    if found[-1].interrupted or len(found) < len(requests):
+        raise ProfileInterrupted(result)
     return result
+
+
+def _require_precisions(requests: Sequence[Request]) -> None:
+    """Raise `GolowError` if there is none, or for one that the device does not have: now rather
+    than after the others have been profiled."""
+    if not requests:
+        raise GolowError("no precision is named", "leave out --precision, or name one.")
+    for request in requests:
+        require_precision(request.device, request.precision)

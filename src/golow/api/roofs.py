@@ -87,7 +87,7 @@ def roof(
     request = Request(
         model,
         example_inputs,
-        threads=threads or default_threads(),
+        threads=default_threads() if threads is None else threads,
         device=device,
         precision=precision,
         **workload,

@@ -99,6 +99,10 @@ def audit(
             display.close()
             keep(stopped.result, partial(_show, json=json, searched=False), out, json, report)
             raise typer.Exit(130) from None
+        except api.ErrorWithResult as failed:
+            display.close()
+            keep(failed.result, partial(_show, json=json, searched=False), out, json, report)
+            raise
     keep(result, partial(_show, json=json, searched=apply == BEST), out, json, report)
     verdicts = {level.run.check.verdict for level in result.audit.levels}
     raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)

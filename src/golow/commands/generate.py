@@ -170,6 +170,10 @@ def generate(
             display.close()
             keep(stopped.result, partial(_show, json=json), out, json, report)
             raise typer.Exit(130) from None
+        except api.ErrorWithResult as failed:
+            display.close()
+            keep(failed.result, partial(_show, json=json), out, json, report)
+            raise
     keep(result, partial(_show, json=json), out, json, report)
     verdicts = {run.verdict for case in result.generation.cases for run in case.runs}
     raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)

@@ -22,6 +22,7 @@ from golow.commands.options import (
     workers,
 )
 from golow.commands.quiet import prints_to_stderr
+from golow.commands.typed_options import refuse_beside, refuse_others
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
@@ -39,7 +40,14 @@ if TYPE_CHECKING:
     from golow.api import ProfileResult
 
 
+WITH_DIFF = ("diff", "by", "top")
+"""Parameters that have an effect on the difference of two profiles."""
+OF_STEPS = ("by", "sort", "steps", "by_shape")
+"""Parameters of profiled steps."""
+
+
 def profile(
+    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -107,9 +115,12 @@ def profile(
     require_view(by, sort)
     if diff is not None:
         _require_alone(model, save, report)
+        refuse_others(context, "--diff", "compares two saved profiles", WITH_DIFF)
         before, after = (api.load_profile(folder) for folder in diff)
         before.diff(after).table(by=by, top=top, names=(str(diff[0]), str(diff[1])))
         return
+    if way_down is not None:
+        refuse_beside(context, "--way-down", "counts the calls of one layer", OF_STEPS)
     if model is None:
         raise GolowError(
             "golow profile needs a model, or two saved profiles",
@@ -134,16 +145,17 @@ def profile(
                     folder=save,
                     observer=display,
                 )
+        except api.ProfileInterrupted as stopped:
+            display.close()
+            stopped.result.table(by=by, sort=sort, top=top)
+            _say_written(stopped.result, save, report)
+            raise typer.Exit(130) from None
         except api.ErrorWithResult as failed:
             display.close()
             failed.result.table(by=by, sort=sort, top=top)
             raise rescued(failed.result.save, failed) from failed
     result.table(by=by, sort=sort, top=top)
-    if save is not None:
-        _draw(result, save)
-        print(f"profile: {save}")
-    if report is not None:
-        print(f"report: {result.report(report)}")
+    _say_written(result, save, report)
     verdicts = {level.verdict for found in result.profiles for level in found.levels}
     verdicts |= {
         level.verdict for found in result.profiles for way in found.ways for level in way.levels
@@ -159,6 +171,15 @@ def _require_alone(model: str | None, *written: Path | None) -> None:
         )
     if any(place is not None for place in written):
         raise GolowError("--diff writes nothing", "leave out --save and --report.")
+
+
+def _say_written(result: ProfileResult, save: Path | None, report: Path | None) -> None:
+    """Print where the profile was saved, with its figures, and write the page."""
+    if save is not None:
+        _draw(result, save)
+        print(f"profile: {save}")
+    if report is not None:
+        print(f"report: {result.report(report)}")
 
 
 def _draw(result: ProfileResult, folder: Path) -> None:

@@ -3,6 +3,8 @@ worker."""
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GolowError(Exception):
     """An error that the user can fix: ``message`` states the fault, ``hint`` the next step.
@@ -23,6 +25,14 @@ class GolowError(Exception):
 
         text = f"{self.message}\n  {self.python_hint}" if self.python_hint else self.message
         return in_python(text)
+
+
+class Unfinished(GolowError):
+    """An error after something was measured: ``record`` holds that."""
+
+    def __init__(self, error: GolowError, record: Any) -> None:
+        super().__init__(error.message, error.hint, python_hint=error.python_hint)
+        self.record = record
 
 
 class Unsupported(Exception):

@@ -10,6 +10,7 @@ import pytest
 from golow.programs.generation.generate import generate
 from golow.programs.generation.generation_record import Generation, TextRun
 from golow.programs.generation.settings import GenerationSettings
+from golow.records.errors import GolowError, Unfinished
 from golow.workload.generation.request import TextRequest
 from support.models.text_models import varied_gpt2
 from support.places import SUPPORT
@@ -124,3 +125,22 @@ def test_ctrl_c_before_the_check_says_that_nothing_is_proved(tmp_path: Path) -> 
     run = run_of(found, "eager:static")
     assert run.verdict == "unavailable"
     assert "before this level" in run.reason
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GolowError("the disk is full")])
+def test_what_ends_the_last_stage_loses_no_batch_size(error: BaseException, tmp_path: Path) -> None:
+    class Ending(Watched):
+        def stage(self, text: str) -> None:
+            if text == "measuring a plain read of the memory":
+                raise error
+
+    settings = GenerationSettings(levels=[], seconds=0.1, cache=tmp_path)
+    request = TextRequest(varied_gpt2(), prompt=4, tokens=8, threads=1)
+    if isinstance(error, GolowError):
+        with pytest.raises(Unfinished, match="the disk is full") as raised:
+            generate(request, settings, Ending())
+        found = raised.value.record
+    else:
+        found = generate(request, settings, Ending())
+    assert found.interrupted
+    assert run_of(found, "eager:static").token is not None

@@ -38,7 +38,7 @@ from golow.programs.comparison.compare import require_sense
 from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import RaceSummary, Ratio, Run
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unfinished
 from golow.storage.names import LONGEST_PART, file_name
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
@@ -67,7 +67,8 @@ def audit(request: Request, settings: AuditSettings, observer: AuditObserver) ->
     """Measure the cost of the choices at every level.
 
     After Ctrl-C the audit has the partial results. Raises `GolowError` for errors that the caller
-    can fix. An error in a level, or with an alternative, is recorded as its result.
+    can fix, and `Unfinished` for one after a level was audited. An error in a level, or with an
+    alternative, is recorded as its result.
     """
     _require_sense(settings)
     racing = ComparisonSettings(
@@ -80,32 +81,57 @@ def audit(request: Request, settings: AuditSettings, observer: AuditObserver) ->
     require_sense(request, racing)
     levels = _levels(request, settings.levels)
     created = datetime.now(UTC)
-    with (
-        Starter(settings.limits, settings.turn) as starter,
-        open_bench(request, racing, observer, starter) as bench,
-    ):
-        found: list[AuditedLevel] = []
-        interrupted = False
-        entrants = (_entrants(level, bench, settings) for level in levels)
-        pace = Pace(sum(entrants), settings.seconds)
-        try:
-            for number, level in enumerate(levels, 1):
-                place = f"{number} of {len(levels)}"
-                auditor = _Auditor(bench, level, settings, place, observer, pace)
-                for audited in auditor.steps():
-                    found[number - 1 :] = [audited]
-        except KeyboardInterrupt:
-            interrupted = True
-        model = file_name(bench.workload.model, LONGEST_PART)
-        return Audit(
-            id=f"{created:%Y%m%d-%H%M%S}-{model}-{bench.workload.mode}-audit",
-            created=created.isoformat(timespec="seconds"),
-            workload=bench.workload,
-            levels=tuple(found),
-            notes=tuple(bench.notes),
-            quick=settings.quick,
-            interrupted=interrupted,
-        )
+    found: list[AuditedLevel] = []
+    try:
+        with (
+            Starter(settings.limits, settings.turn) as starter,
+            open_bench(request, racing, observer, starter) as bench,
+        ):
+            interrupted = not _take(levels, bench, settings, observer, found)
+    except GolowError as error:
+        if not found:
+            raise
+        raise Unfinished(error, _recorded(bench, settings, created, found, True)) from error
+    return _recorded(bench, settings, created, found, interrupted)
+
+
+def _take(
+    levels: Sequence[ChosenLevel],
+    bench: Bench,
+    settings: AuditSettings,
+    observer: AuditObserver,
+    found: list[AuditedLevel],
+) -> bool:
+    """Add the result of every level to those found; false after Ctrl-C."""
+    pace = Pace(sum(_entrants(level, bench, settings) for level in levels), settings.seconds)
+    try:
+        for number, level in enumerate(levels, 1):
+            place = f"{number} of {len(levels)}"
+            auditor = _Auditor(bench, level, settings, place, observer, pace)
+            for audited in auditor.steps():
+                found[number - 1 :] = [audited]
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _recorded(
+    bench: Bench,
+    settings: AuditSettings,
+    created: datetime,
+    found: Sequence[AuditedLevel],
+    interrupted: bool,
+) -> Audit:
+    model = file_name(bench.workload.model, LONGEST_PART)
+    return Audit(
+        id=f"{created:%Y%m%d-%H%M%S}-{model}-{bench.workload.mode}-audit",
+        created=created.isoformat(timespec="seconds"),
+        workload=bench.workload,
+        levels=tuple(found),
+        notes=tuple(bench.notes),
+        quick=settings.quick,
+        interrupted=interrupted,
+    )
 
 
 def _require_sense(settings: AuditSettings) -> None:

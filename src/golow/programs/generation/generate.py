@@ -16,7 +16,7 @@ from golow.programs.generation.contestants import contestants
 from golow.programs.generation.generation_record import FORMAT_VERSION, Generation, TextCase
 from golow.programs.generation.settings import GenerationSettings
 from golow.records.comparison import Quantity
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unfinished
 from golow.storage.cache import open_cache
 from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
@@ -30,8 +30,9 @@ IN_CACHES = 1 << 28  # bytes of a step that caches may hold
 
 def generate(request: TextRequest, settings: GenerationSettings, observer: Observer) -> Generation:
     """Check every level, then time it, at each batch size. Raises `GolowError` for errors that the
-    user can fix. A failure of a level is recorded as its result. After Ctrl-C the record has the
-    partial results, and is marked ``interrupted``.
+    user can fix, and `Unfinished` for one after a batch size was measured. A failure of a level is
+    recorded as its result. After Ctrl-C the record has the partial results, and is marked
+    ``interrupted``.
     """
     if not 0 < settings.seconds < math.inf:
         raise GolowError(
@@ -41,19 +42,39 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
     cache = open_cache(settings.cache)
     observer.stage("preparing the model")
     cases: list[TextCase] = []
+    prompts: tuple[tuple[int, ...], ...] = ()
+    rate = None
     interrupted = False
-    with scratch_folder() as folder:
-        prompts, bundles = _prepared(request, folder)
-        for bundle in bundles:
-            case = Case(bundle, prompts, settings, cache, observer)
-            interrupted = case.run(levels)
-            cases.append(case.record())
-            if interrupted:
-                break
-        rate = None
-        if not interrupted:
-            observer.stage("measuring a plain read of the memory")
-            rate = plain_read(request.threads, cache, request.device, _fastest(cases))
+    try:
+        with scratch_folder() as folder:
+            prompts, bundles = _prepared(request, folder)
+            for bundle in bundles:
+                case = Case(bundle, prompts, settings, cache, observer)
+                interrupted = case.run(levels)
+                cases.append(case.record())
+                if interrupted:
+                    break
+            if not interrupted:
+                observer.stage("measuring a plain read of the memory")
+                rate = plain_read(request.threads, cache, request.device, _fastest(cases))
+    except KeyboardInterrupt:
+        if not cases:
+            raise
+        interrupted = True
+    except GolowError as error:
+        if not cases:
+            raise
+        raise Unfinished(error, _recorded(cases, prompts, None, True)) from error
+    return _recorded(cases, prompts, rate, interrupted)
+
+
+def _recorded(
+    cases: Sequence[TextCase],
+    prompts: tuple[tuple[int, ...], ...],
+    rate: float | None,
+    interrupted: bool,
+) -> Generation:
+    """The record of these batch sizes. rate: bytes per second of a plain read."""
     first = cases[0].workload
     environment = environment_of(first.source, first.threads)
     created = datetime.now(UTC)

@@ -3,7 +3,7 @@ workers, steps under a profiler. Timed iterations are never profiled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,8 @@ from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
+MOST_STEPS = 1000  # their trace is held in memory
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSettings:
@@ -72,10 +74,15 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
     """Check, time and profile the workload at every level.
 
     Raises `GolowError` for errors that the caller can fix. An error in a level is recorded as its
-    result. After Ctrl-C nothing is returned.
+    result. After Ctrl-C the profile has the levels so far, and is marked ``interrupted``; without
+    any, KeyboardInterrupt is raised.
     """
     if settings.steps < 1:
         raise GolowError(f"--steps {settings.steps} profiles nothing", "use --steps 5 or so.")
+    if settings.steps > MOST_STEPS:
+        raise GolowError(
+            f"the trace of {settings.steps:,} steps is too large", f"use --steps 1 to {MOST_STEPS}."
+        )
     comparison = compare(
         request,
         ComparisonSettings(
@@ -101,21 +108,27 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
         profiler = _Profiler(bundle, settings, starter, settings.traces or folder)
-        levels = []
-        for choice, run in zip(chosen, comparison.runs, strict=True):
-            observer.stage(f"{run.level}: profiling")
-            levels.append(profiler.profile(choice, run))
+        whole = profiler.take(zip(chosen, comparison.runs, strict=True), observer)
         if settings.traces is not None:
             write_events(timeline(profiler.traces), settings.traces / TIMELINE)
         found = Profile(
             workload=comparison.workload,
-            levels=tuple(levels),
+            levels=tuple(profiler.levels),
             environment=comparison.runs[0].environment,
             work=() if bundle.graph is None else work_by_layer(bundle.graph),
+            interrupted=not whole,
         )
+        return found if not whole else _concluded(found, open_cache(settings.cache), observer)
+
+
+def _concluded(found: Profile, cache: Path, observer: Observer) -> Profile:
+    """The profile with the machine's peak and what to do about it."""
+    try:
         observer.stage("measuring the machine's peak")
-        found = msgspec.structs.replace(found, peak=_peak(found, open_cache(settings.cache)))
-        return msgspec.structs.replace(found, findings=findings(found))
+        found = msgspec.structs.replace(found, peak=_peak(found, cache))
+    except KeyboardInterrupt:
+        return msgspec.structs.replace(found, interrupted=True)
+    return msgspec.structs.replace(found, findings=findings(found))
 
 
 def _peak(found: Profile, cache: Path) -> Peak | None:
@@ -126,14 +139,27 @@ def _peak(found: Profile, cache: Path) -> Peak | None:
 
 
 class _Profiler:
-    """Profiles one level after the other; keeps their traces, by level."""
+    """Profiles one level after the other. levels: their profiles. traces: by level."""
 
     def __init__(
         self, bundle: Bundle, settings: ProfileSettings, starter: Starter, folder: Path
     ) -> None:
         self._bundle, self._settings, self._starter = bundle, settings, starter
         self._folder = folder
+        self.levels: list[LevelProfile] = []
         self.traces: dict[str, Trace] = {}
+
+    def take(self, choices: Iterable[tuple[ChosenLevel, Run]], observer: Observer) -> bool:
+        """Profile these levels; false if Ctrl-C came after the first one."""
+        try:
+            for choice, run in choices:
+                observer.stage(f"{run.level}: profiling")
+                self.levels.append(self.profile(choice, run))
+        except KeyboardInterrupt:
+            if not self.levels:
+                raise
+            return False
+        return True
 
     def profile(self, choice: ChosenLevel, run: Run) -> LevelProfile:
         """The level's profile; without one it states why."""

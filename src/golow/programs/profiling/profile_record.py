@@ -80,7 +80,7 @@ class Profile(Record, frozen=True, kw_only=True):
     earlier golow. work: what each layer of its graph needs at least; empty if it could not be
     captured. peak: of the machine; None if it was not measured. ways: the ways down of layers that
     were counted instead of a profile. findings: what to do about it, the largest possible gain
-    first."""
+    first. interrupted: True if Ctrl-C ended it before every level was profiled."""
 
     workload: Workload
     levels: tuple[LevelProfile, ...]
@@ -89,3 +89,4 @@ class Profile(Record, frozen=True, kw_only=True):
     peak: Peak | None = None
     ways: tuple[WayDown, ...] = ()
     findings: tuple[Finding, ...] = ()
+    interrupted: bool = False

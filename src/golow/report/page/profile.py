@@ -16,7 +16,7 @@ from golow.report.page.blocks import Block
 from golow.report.profiling.advice import TITLE, grouped, to_paste, words
 from golow.report.profiling.communication import collectives_table, ranks_table
 from golow.report.profiling.figures import ROLE_COLOURS
-from golow.report.profiling.table import GPU_ROWS
+from golow.report.profiling.table import GPU_ROWS, INTERRUPTED
 from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
 
 OTHER = "#9aa3ad"
@@ -55,6 +55,8 @@ def sections(found: Sequence[Profile], name: str) -> list[Block]:
 
 
 def _summary(found: Profile) -> Iterator[Block]:
+    if found.interrupted:
+        yield blocks.paragraph(INTERRUPTED, style="note")
     profiled = [level for level in found.levels if level.summary]
     longest = max((_seconds(level) for level in profiled), default=1.0)
     if profiled:

@@ -17,6 +17,7 @@ from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import step_rate
 from golow.programs.profiling.summary import ROLES, Part
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
 from golow.report.profiling.advice import render_advice
@@ -39,6 +40,7 @@ VIEWS = ("operator", "layer", "kernel", "memory", "roofline")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
 LINE_WIDTH = 16
 MARKS = "█▓▒░▞▚▤▥▦▧·"  # one per role, in their order
+INTERRUPTED = "interrupted: partial results"
 GPU_ROWS: dict[str, Callable[[GpuSummary], float | None]] = {
     "GPU busy": lambda gpu: gpu.utilization,
     "SM efficiency (estimate)": lambda gpu: gpu.sm_efficiency,
@@ -69,6 +71,8 @@ def render(
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
+        if profile.interrupted:
+            console.print(INTERRUPTED)
         if profile.ways:
             render_ways(profile, top, console)
             continue
@@ -104,7 +108,9 @@ def render(
 def require_view(by: str, sort: str) -> None:
     """Raise `GolowError` unless a profile can be divided and sorted by that."""
     if by not in VIEWS:
-        raise GolowError(f"profiles have no view {by!r}", f"use one of {', '.join(VIEWS)}.")
+        raise GolowError(
+            f"profiles have no view {by!r}", f"{meant(by, VIEWS)}use one of {', '.join(VIEWS)}."
+        )
     _figure(sort)
 
 
@@ -113,7 +119,8 @@ def _figure(sort: str) -> Callable[[OperatorTime], float]:
     name = sort.replace("cuda-", "device-").replace("cpu-", "host-")
     if name not in SORTS:
         raise GolowError(
-            f"operators cannot be sorted by {sort!r}", f"use one of {', '.join(SORTS)}."
+            f"operators cannot be sorted by {sort!r}",
+            f"{meant(name, SORTS)}use one of {', '.join(SORTS)}.",
         )
     return SORTS[name]
 

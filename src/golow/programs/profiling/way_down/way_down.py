@@ -7,7 +7,7 @@ as by `golow compare`. Then each level that matches makes one call under callgri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,7 +59,8 @@ def way_down(request: Request, settings: WaySettings, observer: Observer) -> Pro
     """Count the way down of one layer at every level.
 
     Raises `GolowError` for errors that the caller can fix. An error in a level is recorded as its
-    result. After Ctrl-C nothing is returned.
+    result. After Ctrl-C the profile has the levels so far, and is marked ``interrupted``; without
+    any, KeyboardInterrupt is raised.
     """
     _require_sense(request)
     valgrind = require_valgrind()
@@ -85,17 +86,14 @@ def way_down(request: Request, settings: WaySettings, observer: Observer) -> Pro
         # A separate cache: what is built here is for fewer instructions than the processor has.
         cache = open_cache(open_cache(settings.cache) / "way-down")
         counter = _Counter(valgrind, build_switch(folder), bundle, cache, folder, starter)
-        ways = []
-        for choice, run in zip(chosen, comparison.runs, strict=True):
-            observer.stage(f"{run.level}: counting instructions, which takes minutes")
-            ways.append(counter.way(choice, run))
+        whole = counter.take(zip(chosen, comparison.runs, strict=True), observer)
     found = WayDown(
         layer=settings.layer,
         operation=layer.workload.source.name,
         inputs=layer.workload.inputs,
-        levels=tuple(ways),
+        levels=tuple(counter.ways),
     )
-    return Profile(workload=network.workload, levels=(), ways=(found,))
+    return Profile(workload=network.workload, levels=(), ways=(found,), interrupted=not whole)
 
 
 def _require_sense(request: Request) -> None:
@@ -109,7 +107,7 @@ def _require_sense(request: Request) -> None:
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts at one level after the other."""
+    """Counts at one level after the other. ways: those of the levels so far."""
 
     valgrind: str
     switch: Path
@@ -117,6 +115,19 @@ class _Counter:
     cache: Path
     folder: Path
     starter: Starter
+    ways: list[LevelWay] = field(default_factory=list)
+
+    def take(self, choices: Iterable[tuple[ChosenLevel, Run]], observer: Observer) -> bool:
+        """Count at these levels; false if Ctrl-C came after the first one."""
+        try:
+            for choice, run in choices:
+                observer.stage(f"{run.level}: counting instructions, which takes minutes")
+                self.ways.append(self.way(choice, run))
+        except KeyboardInterrupt:
+            if not self.ways:
+                raise
+            return False
+        return True
 
     def way(self, choice: ChosenLevel, run: Run) -> LevelWay:
         """The way of one level; without figures if the level does not match or cannot do this."""
