@@ -25,6 +25,10 @@ MODELS = (
         "'sys:path'",
     ),
 )
+LOADERS = (
+    *("load", "load_audit", "load_compiled", "load_generation", "load_life", "load_load_test"),
+    *("load_profile", "load_quantization", "load_study", "load_training"),
+)
 HEAD = """
 import golow, torch
 from torch import nn
@@ -37,7 +41,7 @@ def call(random: Random, folder: Path) -> Case:
     """What a Python user may write: names of anything, tensors of any kind."""
     kind = random.choice(("model", "example", "load"))
     if kind == "load":
-        function = random.choice(("golow.load", "golow.load_training", "golow.load_study"))
+        function = f"golow.{random.choice(LOADERS)}"
         place = random.choice(("'\\0'", "''", "'x' * 10**5", "'\\ud800'", "'/dev/zero'", "'/'"))
         code = f"{function}({place})"
     elif kind == "model":

@@ -14,6 +14,11 @@ INTEGERS = (
 )
 FLOATS = (*INTEGERS, "0.0", "-0.0", "1e-320", "1e308", "1e400", "-inf", "+nan", "1,5", "0.5")
 SECONDS = ("0", "-1", "nan", "inf", "-inf", "1e400", "1e-320", "", "x", "0.5")  # none is long
+TIMES = (
+    *("0ms", "-1ms", "1", "5 s", "nan", "inf", "infs", "1e3s", "", "1ms"),
+    *("9" * 400 + "s", "9" * 13 + "s"),
+)
+RANGES = ("8..16", "16..8", "..", "0..0", "-1..4", "1..", "1..2..3", "1.." + "9" * 30)
 TEXTS = (
     *("", " ", ",", ",,,", "-", "--", "/", ".", "..", "~", "\n", "\t", ESCAPES, "x" * 100_000),
     *("[red]", "[/]", "{0}", "%s", "../" * 3000, "a/" * 3000, "name=", "=", "a=b=c", "\udcff"),
@@ -123,11 +128,79 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "--json": PATHS,
     },
 }
+COMMANDS |= {
+    "audit": {
+        **MODEL,
+        **WEIGHTS,
+        **RUNNING,
+        "--levels": TEXTS,
+        "--seconds": SECONDS,
+        "--apply": TEXTS,
+        "--threads": INTEGERS,
+        "--out": PATHS,
+        "--json": PATHS,
+        "--report": PATHS,
+    },
+    "load": {
+        **WEIGHTS,
+        **RUNNING,
+        "--resolution": INTEGERS,
+        "--input": SHAPES,
+        "--levels": TEXTS,
+        "--scenario": TEXTS,
+        "--sequence": (*INTEGERS, *RANGES),
+        "--prompt": (*INTEGERS, *RANGES),
+        "--tokens": INTEGERS,
+        **dict.fromkeys(("--latency", "--ttft", "--tpot", "--delay", "--patience"), TIMES),
+        "--percentile": FLOATS,
+        "--rate": FLOATS,
+        "--max-batch": INTEGERS,
+        "--contexts": INTEGERS,
+        "--seconds": SECONDS,
+        "--repeats": ("0", "-1", "nan", "", "1"),
+        "--url": TEXTS,
+        "--seed": INTEGERS,
+        "--out": PATHS,
+    },
+    "profile": {
+        **MODEL,
+        **WEIGHTS,
+        "--precision": (*TEXTS, *RUNNING["--precision"]),
+        "--levels": TEXTS,
+        "--steps": INTEGERS,
+        "--time-limit": SECONDS,
+        "--by": TEXTS,
+        "--sort": TEXTS,
+        "--top": INTEGERS,
+        "--save": PATHS,
+        "--report": PATHS,
+    },
+    "build": {
+        **WEIGHTS,
+        **{name: MODEL[name] for name in ("--batch", "--resolution", "--input")},
+        "--sequence": INTEGERS,
+        "--level": TEXTS,
+        "--threads": INTEGERS,
+        "--out": PATHS,
+    },
+    "run": {
+        **dict.fromkeys(("--input", "--out", "--weights"), PATHS),
+        "--threads": INTEGERS,
+        "--check": (),
+    },
+    "report": {"--out": PATHS, "--reference": TEXTS},
+    "choices": dict.fromkeys(("--level", "--mode", "--device"), TEXTS),
+}
+MEASURING = ("compare", "audit", "load", "profile")
+"""Commands that take seconds if a case turns out valid."""
 # What a command is about, its first argument.
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "lower": MODELS,
     "emit": MODELS,
     "compare": MODELS,
+    **dict.fromkeys(("audit", "load", "profile", "build"), MODELS),
+    **dict.fromkeys(("run", "report"), (*PATHS, "file.safetensors")),
+    "choices": TEXTS,
     "train": MODELS,
     "show": PATHS,
     "study run": (*TEXTS, *PATHS, "x.toml", "folder.toml"),
@@ -140,6 +213,10 @@ SHORT = {
     "lower": ("--batch", "2"),
     "emit": ("--out", "project"),
     "compare": ("--levels", "eager", "--time-limit", "0.1", "--threads", "1"),
+    "audit": ("--quick", "--levels", "eager", "--seconds", "0.05", "--threads", "1"),
+    "load": ("--levels", "eager", "--seconds", "0.1", "--repeats", "1", "--threads", "1"),
+    "profile": ("--levels", "eager", "--time-limit", "0.1", "--threads", "1"),
+    "build": ("--batch", "2", "--out", "net.golow"),
     "train": ("--batch", "1000000000"),
     "study run": ("--budget", "0"),
     "study figures": ("--out", "figures"),
@@ -147,13 +224,14 @@ SHORT = {
 
 
 def arguments(random: Random, folder: Path) -> Case:
-    """Any command but ``compare``, which is slow, with hostile arguments."""
-    return _case(random, folder, random.choice([name for name in COMMANDS if name != "compare"]))
+    """Any command that does not measure, which is slow, with hostile arguments."""
+    quick = [name for name in COMMANDS if name not in MEASURING]
+    return _case(random, folder, random.choice(quick))
 
 
 def comparing(random: Random, folder: Path) -> Case:
-    """``golow compare`` with hostile arguments."""
-    return _case(random, folder, "compare")
+    """A command that measures, with hostile arguments."""
+    return _case(random, folder, random.choice(MEASURING))
 
 
 def _case(random: Random, folder: Path, command: str) -> Case:
@@ -161,7 +239,7 @@ def _case(random: Random, folder: Path, command: str) -> Case:
     options = COMMANDS[command]
     given: list[str] = list(SHORT.get(command, ()))
     if command in SUBJECTS:
-        usual = {"train": "mlp", "lower": "mlp", "emit": "mlp", "compare": "mlp"}.get(command)
+        usual = "mlp" if SUBJECTS[command] is MODELS else None
         hostile = random.random() < 0.3 or usual is None
         given.insert(0, random.choice(SUBJECTS[command]) if hostile else str(usual))
     if command == "train":

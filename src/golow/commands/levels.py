@@ -19,6 +19,7 @@ from golow.commands.options import (
     names,
 )
 from golow.commands.quiet import prints_to_stderr
+from golow.commands.typed_options import typed_options
 from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_options
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, wide_console
@@ -95,13 +96,8 @@ def _list_levels() -> None:
 
 def _require_no_options(context: typer.Context) -> None:
     """Raise `GolowError` for an option that describes a model, if no model is given."""
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            option = parameter.opts[0]
-            raise GolowError(
-                f"{option} needs a model", f"add --support MODEL, or leave out {option}."
-            )
+    for _, option in typed_options(context):
+        raise GolowError(f"{option} needs a model", f"add --support MODEL, or leave out {option}.")
 
 
 def _show(found: Support, json: str | None, every: bool) -> None:

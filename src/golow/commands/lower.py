@@ -22,6 +22,7 @@ from golow.commands.options import (
     Threads,
 )
 from golow.commands.quiet import prints_to_stderr
+from golow.commands.typed_options import is_typed, refuse_without
 from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_options
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, wide_console
@@ -155,18 +156,9 @@ def _require_verify(context: typer.Context, level: str, others: bool) -> None:
         raise GolowError("--verify needs a level with a plan", "add --level vendor.")
 
 
-def is_typed(context: typer.Context, name: str) -> bool:
-    """True if the command line has the option."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _require_no_options(context: typer.Context, level: str, show: bool, kernels: bool) -> None:
     """Raise `GolowError` for an option of --roof without it, and for --kernels alone."""
-    for parameter in context.command.params:
-        if parameter.name in OF_ROOF and is_typed(context, parameter.name):
-            option = parameter.opts[0]
-            raise GolowError(f"{option} needs --roof", f"add --roof, or leave out {option}.")
+    refuse_without(context, "--roof", OF_ROOF)
     if kernels and not (show and level):
         raise GolowError("--kernels needs a level and --show", "add --level vendor --show.")
 

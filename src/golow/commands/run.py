@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from golow.records.errors import GolowError
+from golow.storage.files import require_file
 
 SECONDS = 2.0
 """Duration of timing."""
@@ -46,12 +47,16 @@ def run(
 
     if out is not None and input is None:
         raise GolowError("--out needs --input", "name a file of inputs: --input x.safetensors")
-    if not file.exists():
-        raise GolowError(f"there is no file {file}", "golow build MODEL --out FILE writes one.")
+    require_file(file, "golow build MODEL --out FILE writes one.")
     if not (check or timed or out is not None):
         raise GolowError(
             "there is nothing to do",
             "add --check, --time, or --input x.safetensors --out y.safetensors.",
+        )
+    if input is not None and out is None and not timed:
+        raise GolowError(
+            f"--input {input} has no effect with --check alone: it runs the stored example",
+            "name a file for the outputs, --out y.safetensors, or add --time.",
         )
     with load_compiled(file, weights=weights, threads=threads) as loaded:
         for note in loaded.notes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +17,18 @@ from golow.commands.options import (
     ProfileTop,
     names,
 )
+from golow.commands.typed_options import typed_options
 from golow.records.errors import GolowError
 from golow.storage.files import require_there
 
+if TYPE_CHECKING:
+    from golow.report.record_kinds import RecordKind
+
+OF_PROFILES = ("by", "sort", "top")
+
 
 def show(
+    context: typer.Context,
     records: Annotated[
         list[Path],
         typer.Argument(
@@ -50,25 +57,30 @@ def show(
     """
     from golow.report.page.file import is_page, unpacked
     from golow.report.profiling.table import require_view
-    from golow.report.record_kinds import COMPARISON, KINDS
+    from golow.report.record_kinds import COMPARISON, KINDS, NOTHING_THERE, PROFILE
     from golow.report.records import is_folder_of_records, records_in, render_records
 
     require_view(by, sort)
     look = Look(names(columns) or [], format.value)
     look.require()
     for path in records:
-        require_there(path, "golow show runs lists the records in the folder runs.")
+        require_there(path, NOTHING_THERE)
     pages = [path for path in records if is_page(path)]
     for page in pages:
         with unpacked(page) as inside:
-            show(inside, anyway, by_layer, by, sort, top, columns, format)
+            show(context, inside, anyway, by_layer, by, sort, top, columns, format)
     records = [path for path in records if path not in pages]
     listed = [path for path in records if is_folder_of_records(path)]
     for path in listed:
         render_records(path, records_in(path))
     records = [path for path in records if path not in listed]
     if by_layer or look.is_document or look.columns:
-        _require_comparison(records)
+        options = "--by-layer, --columns and --format are"
+        _require_one(records, COMPARISON, options, "leave them out.")
+    for name, option in typed_options(context):
+        if name in OF_PROFILES:
+            hint = "leave it out; --by-layer shows the layers of a comparison."
+            _require_one(records, PROFILE, f"{option} is", hint)
     for kind in KINDS:
         if kind is not COMPARISON:
             found = [path for path in records if kind.is_named(path)]
@@ -78,16 +90,18 @@ def show(
     _show_comparisons(records, look, anyway, by_layer)
 
 
-def _require_comparison(places: list[Path]) -> None:
-    """Raise `GolowError` if no place holds the comparison that an option needs."""
-    from golow.report.record_kinds import COMPARISON, kind_of
+def _require_one(places: list[Path], kind: RecordKind, options: str, hint: str) -> None:
+    """Raise `GolowError` if no place holds the kind of record that these options are for."""
+    from golow.report.record_kinds import kind_of
 
-    kinds = [kind_of(place) for place in places]
-    if places and COMPARISON not in kinds and kinds[0] is not None:
+    if not places or any(kind.is_named(place) for place in places):
+        return
+    other = kind_of(places[0])
+    if other is not None:
         raise GolowError(
-            "--by-layer, --columns and --format are for comparisons, but "
-            f"{places[0]} is a different kind of record: {kinds[0].name}",
-            "leave them out.",
+            f"{options} for {kind.name}s, but {places[0]} is a different kind of record: "
+            f"{other.name}",
+            hint,
         )
 
 

@@ -28,6 +28,7 @@ from golow.commands.options import (
     workers,
 )
 from golow.commands.quiet import prints_to_stderr
+from golow.commands.typed_options import refuse_others, refuse_without
 from golow.commands.workload_flags import (
     OptimizerFlags,
     RanksFlags,
@@ -37,6 +38,7 @@ from golow.commands.workload_flags import (
 )
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
+from golow.storage.shell_words import shell_word
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 
 MOST_SEEDS = 1000
+WITH_RESUME = ("resume", "trust", "figures", "tensorboard", "report")
+"""Parameters that a resumed training run does not take from its record."""
 
 
 class ScheduleName(StrEnum):
@@ -64,6 +68,7 @@ class VocLabelName(StrEnum):
 
 
 def train(
+    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -185,6 +190,14 @@ def train(
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.report.training.progress import TrainingProgressDisplay
 
+    if resume is None:
+        refuse_without(context, "--resume FOLDER", ("trust",))
+    else:
+        _require_alone(model, dataset)
+        does = "uses the settings of the training run"
+        refuse_others(context, "--resume", does, WITH_RESUME)
+    if schedule is not ScheduleName.step:
+        refuse_without(context, "--schedule step", ("step_epochs", "factor"))
     if figures is not None:
         require_package("matplotlib", "figures")
     if tensorboard is not None:
@@ -192,7 +205,6 @@ def train(
 
     def run(observer: TrainingObserver) -> TrainingResult:
         if resume is not None:
-            _require_alone(model, dataset)
             return api.resume(resume, trust=trust, observer=observer)
         return api.train(
             _required(model, "a model", "golow train lenet5 --dataset digits"),
@@ -235,7 +247,8 @@ def train(
         except api.TrainingInterrupted as stopped:
             display.close()
             stopped.result.table()
-            print(f"to continue: golow train --resume {stopped.result.folder}", file=sys.stderr)
+            again = f"golow train --resume {shell_word(stopped.result.folder)}"
+            print(f"to continue: {again}", file=sys.stderr)
             raise typer.Exit(130) from None
     result.table()
     if figures is not None:

@@ -17,6 +17,7 @@ from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.storage.files import require_writable, writing
+from golow.storage.record_folder import filled
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
@@ -54,6 +55,7 @@ LINES = {
     "aotinductor": AOTINDUCTOR,
 }
 PROGRAM = "load_model.py"
+HINT = "name another folder."
 
 
 def keep_model(level: str, request: Request, out: Path, observer: Observer) -> list[Path]:
@@ -66,7 +68,7 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
         )
     if out.exists():
         raise GolowError(f"{out} exists", "name a new folder, or remove it.")
-    require_writable(out, "name another folder.")
+    require_writable(out, HINT)
     chosen = choose(level, "infer", request.device)
     probe = chosen.level.probe_on(request.device)
     if not probe.available:
@@ -76,8 +78,9 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
         bundle, prepared = write_bundle(prepare(request), folder / "bundle")
         observer.stage(f"building {level}")
         source = BUILT.get(level, _exported)(chosen, bundle, open_cache())
-        with writing(out, "name another folder."):
+        with writing(out, HINT):
             out.mkdir(parents=True)
+        with filled(out, HINT):
             for file in sorted(source.iterdir()):
                 if file.name not in OF_GOLOW:
                     shutil.copy(file, out / file.name)

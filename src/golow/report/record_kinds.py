@@ -18,6 +18,9 @@ from golow.storage.files import is_file, is_folder, require_there
 
 WRITERS = "golow compare, audit, generate, load, profile, quantize, train or study run"
 """The commands that write records."""
+NOTHING_THERE = (
+    "golow compare MODEL writes a record into the folder runs; golow show runs lists those in it."
+)
 
 
 class RecordKind(NamedTuple):
@@ -112,6 +115,16 @@ COMPARISON = RecordKind(
     beside=(LIFE, QUANTIZED),
     by_file=True,
 )
+PROFILE = RecordKind(
+    name="profile",
+    file="profile.json",
+    store="golow.programs.profiling.store",
+    table="golow.report.profiling.table",
+    page="golow.report.page.profile",
+    options=("by", "sort", "top"),
+    packed=("profile.json",),  # traces stay outside
+    by_file=True,
+)
 KINDS = (
     RecordKind(
         name="study",
@@ -133,16 +146,7 @@ KINDS = (
         packed=("[!.]*.csv",),
         listed=False,
     ),
-    RecordKind(
-        name="profile",
-        file="profile.json",
-        store="golow.programs.profiling.store",
-        table="golow.report.profiling.table",
-        page="golow.report.page.profile",
-        options=("by", "sort", "top"),
-        packed=("profile.json",),  # traces stay outside
-        by_file=True,
-    ),
+    PROFILE,
     RecordKind(
         name="audit",
         file="audit.json",
@@ -195,7 +199,7 @@ def kind_of(place: Path, kinds: Sequence[RecordKind] = KINDS) -> RecordKind | No
 
 def no_record(place: Path) -> GolowError:
     """The error for a place without a record. Raises `GolowError` if there is nothing at all."""
-    require_there(place, "golow show runs lists the records in the folder runs.")
+    require_there(place, NOTHING_THERE)
     return GolowError(
         f"{place} is not a golow record",
         f"give a folder that {WRITERS} wrote, a CSV file of golow study export, or a page of golow "

@@ -65,7 +65,7 @@ def test_another_rate_is_another_cell_and_no_load_changes_no_key(tmp_path: Path)
     [
         (("rate = 50", "rat = 50"), "line 7: a study has no key load.rat"),
         (("rate = 50\n", ""), "rate"),
-        (("rate = 50", "rate = 0"), "must be above 0"),
+        (("rate = 50", "rate = 0"), "must be from 0.001 to"),
         (("contexts = [1, 2]", "contexts = [0]"), "must be from 1 to"),
         (('"direct"]', '"eager:float64"]'), "line 3: eager:float64 cannot be called"),
         (("[load]", 'mode = "train"\n[load]'), "a load test runs inference"),

@@ -213,7 +213,7 @@ class LevelUnderLoad:
             longest=longest,
             most_waiting=max(LEAST_WAITING, 4 * plan.most, backlog) if server else 0,
             checked=CHECKED,
-            seed=plan.seed + asked.round,
+            seed=(plan.seed + asked.round) % 2**64,
             patience=plan.patience,
             drain=max(plan.patience, longest),
             texts=plan.texts is not None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +11,15 @@ from typing import get_args
 
 from golow.programs.load.load_record import LoadPlan, Scenario, TextPlan
 from golow.programs.load.service_address import require_url
-from golow.programs.load.text_settings import require_text_settings
+from golow.programs.load.text_settings import A_DAY, TIMES, require_text_settings
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 
 MODULE, EXTRA = "mlperf_loadgen", "pip install 'golow[load]'"
 LARGEST, LONGEST = 1024, 60.0  # samples in a batch, and seconds of its delay
 USUAL_BATCH = 8
-FASTEST = 1e6  # requests per second: ten times what LoadGen's process sends
+SLOWEST = 1e-3  # requests per second
+FASTEST = 1e6  # ten times what LoadGen's process sends
 ALONE: tuple[Scenario, ...] = ("single-stream", "offline")
 
 
@@ -116,7 +117,9 @@ def _scenario(name: str) -> Scenario:
     for one in known:
         if one == name:
             return one
-    raise GolowError(f"there is no scenario {name!r}", f"scenarios are {', '.join(known)}.")
+    raise GolowError(
+        f"there is no scenario {name!r}", f"{meant(name, known)}scenarios are {', '.join(known)}."
+    )
 
 
 def _all_within(numbers: Sequence[int], most: int) -> bool:
@@ -127,17 +130,18 @@ def _require_sense(plan: LoadPlan) -> None:
     """Raise `GolowError` for numbers that make no sense, with what to type instead."""
     cores = len(os.sched_getaffinity(0))
     latency = plan.latency if plan.latency is not None else 1.0
-    rates = all(0 < rate <= FASTEST for rate in plan.rates)
+    rates = all(SLOWEST <= rate <= FASTEST for rate in plan.rates)
+    of_rates = f"from {SLOWEST:g} to {FASTEST:,.0f}"
     for sound, option, bounds, typed, python in (
-        (0 < latency < math.inf, "--latency", "above 0", "20ms", "0.02"),
+        (0 < latency <= A_DAY, "--latency", TIMES, "20ms", "0.02"),
         (0.5 <= plan.percentile < 1, "--percentile", "at least 50 and below 100", "99", "99"),
-        (rates, "--rate", f"above 0, up to {FASTEST:,.0f}", "50,100", "[50, 100]"),
+        (rates, "--rate", of_rates, "50,100", "[50, 100]"),
         (1 <= plan.most <= LARGEST, "--max-batch", f"from 1 to {LARGEST}", "8", "8"),
         (0 <= plan.delay < LONGEST, "--delay", f"below {LONGEST:g} s", "2ms", "0.002"),
         (_all_within(plan.contexts, cores), "--contexts", f"from 1 to {cores} here", "1", "1"),
-        (0 < plan.seconds < math.inf, "--seconds", "above 0", "5", "5"),
+        (0 < plan.seconds <= A_DAY, "--seconds", TIMES, "5", "5"),
         (plan.repeats >= 1, "--repeats", "at least 1", "3", "3"),
-        (0 < plan.patience < math.inf, "--patience", "above 0", "10s", "10"),
+        (0 < plan.patience <= A_DAY, "--patience", TIMES, "10s", "10"),
     ):
         if not sound:
             keyword = option.removeprefix("--").replace("-", "_").replace("rate", "rates")
@@ -146,9 +150,25 @@ def _require_sense(plan: LoadPlan) -> None:
                 f"for example {option} {typed}.",
                 python_hint=f"for example {keyword}={python}.",
             )
-    if plan.texts is None and "server" in plan.scenarios and not plan.limits and not plan.rates:
+    if plan.texts is None:
+        _require_server(plan)
+
+
+def _require_server(plan: LoadPlan) -> None:
+    """Raise `GolowError` for the server scenario without a rate or a limit, and for these without
+    the scenario, which no other has."""
+    with_server = "server" in plan.scenarios
+    given = {"--latency": plan.latency is not None, "--rate": bool(plan.rates)}
+    if with_server and not any(given.values()):
         raise GolowError(
             "the server scenario needs a rate, or a latency that must be held",
             "for example --latency 20ms, or --rate 50,100.",
             python_hint="for example latency=0.02, or rates=[50, 100].",
         )
+    for option, is_given in given.items():
+        if is_given and not with_server:
+            raise GolowError(
+                f"{option} is for the server scenario",
+                f"add server to --scenario, or leave out {option}.",
+                python_hint='add "server" to scenarios=, or leave it out.',
+            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import get_args
 
 from golow.programs.load.load_record import LoadPlan, TextPlan
@@ -11,6 +10,8 @@ from golow.records.text import TextPrecision
 from golow.workload.generation.request import PROMPT, TOKENS, TextRequest
 from golow.workload.request import Request
 
+A_DAY = 86_400.0  # seconds: the longest limit, run and wait
+TIMES = "above 0, up to a day"
 TEXT_OPTIONS = "--ttft, --tpot, --prompt and --tokens"
 UNUSED = (
     "example_inputs", "resolution", "sequence", "input_shape", "channels", "initialisation", "loss",
@@ -54,10 +55,8 @@ def require_text_settings(plan: LoadPlan, texts: TextPlan) -> None:
     if plan.url:
         raise GolowError("golow cannot test services that generate text", "leave out --url.")
     for option, limit in (("--ttft", texts.ttft), ("--tpot", texts.tpot)):
-        if limit is not None and not 0 < limit < math.inf:
-            raise GolowError(
-                f"the value of {option} makes no sense here", f"for example {option} 20ms."
-            )
+        if limit is not None and not 0 < limit <= A_DAY:
+            raise GolowError(f"{option} must be {TIMES}", f"for example {option} 20ms.")
     if not 1 <= texts.prompt[0] <= texts.prompt[1]:
         shortest, longest = texts.prompt
         raise GolowError(

@@ -79,6 +79,14 @@ def read_csv(file: Path) -> list[StudyRow]:
     """The rows of a CSV file that `export` wrote; raises `GolowError` if it is none. An empty text
     and a missing one are the same in CSV: what may be missing is taken to be."""
     lines = csv.DictReader(io.StringIO(read_text(file, HINT), newline=""))
+    try:
+        return _rows_of(lines, file)
+    except csv.Error as error:
+        raise GolowError(f"{file}, line {lines.line_num}: {error}", HINT) from error
+
+
+def _rows_of(lines: csv.DictReader[str], file: Path) -> list[StudyRow]:
+    """The rows. Raises `GolowError` for another table, and `csv.Error` for what is none."""
     missing = {*columns()} - {*(lines.fieldnames or ())}
     if missing:
         first = next(name for name in columns() if name in missing)
