@@ -39,7 +39,8 @@ from golow.commands.study import study_app
 from golow.commands.train import train
 from golow.records.errors import GolowError, Unsupported
 from golow.report.console import plain
-from golow.storage.full_disk import FULL
+from golow.storage.cache import cache_errors
+from golow.storage.full_disk import FULL, TEMPORARY_HINT, is_without_temporary
 
 app = typer.Typer(
     name="golow",
@@ -76,8 +77,10 @@ def _version(
 def main() -> None:
     """Run the command line; an error that the user can fix is one message and exit status 2."""
     try:
+        _require_current_folder()
         try:
-            app()
+            with cache_errors():
+                app()
         finally:
             sys.stdout.flush()
     except GolowError as error:
@@ -92,12 +95,23 @@ def main() -> None:
             "pip install golow; without its dependencies only golow run works.",
         )
     except OSError as error:
+        if is_without_temporary(error):
+            _complain(str(error.strerror), TEMPORARY_HINT)
         if error.errno not in FULL:
             raise
         with suppress(OSError):  # or Python would try again to write what is left, and show how
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         place = error.filename or "the output"
         _complain(f"{place} cannot be written: {error.strerror}", "free some space.")
+
+
+def _require_current_folder() -> None:
+    """Raise `GolowError` if the current folder was removed: paths lead nowhere then, and libraries
+    end the process."""
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib would have to be imported
+    except OSError as error:
+        raise GolowError("the current folder was removed", "change to another: cd ~") from error
 
 
 def _required() -> set[str]:

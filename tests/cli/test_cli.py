@@ -254,3 +254,13 @@ def test_compare_writes_json_alone_to_standard_output_and_keeps_the_record(
         cli.main()
     assert not end.value.code
     assert b"torchscript" in capfdbinary.readouterr().out
+
+
+def test_a_current_folder_that_was_removed_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = f"import os; os.rmdir({str(gone)!r}); from golow.__main__ import main; main()"
+    command = [sys.executable, "-c", code, "lower", "lenet5"]
+    done = subprocess.run(command, cwd=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "golow: the current folder was removed\n  change to another: cd ~\n"

@@ -120,6 +120,23 @@ def test_other_errors_pass_through_a_temporary_folder() -> None:
     assert full_disk(ZeroDivisionError("division by zero")) is None
 
 
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+from golow.__main__ import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_no_temporary_folder_at_all_is_one_message() -> None:
+    command = [sys.executable, "-c", LIMITED, "lower", "mlp"]
+    end = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert end.returncode == 2
+    assert "No usable temporary directory" in end.stderr and "TMPDIR=/large/disk" in end.stderr
+    assert "Traceback" not in end.stderr
+
+
 # ---------------------------------------------------------------- the folder of records
 
 

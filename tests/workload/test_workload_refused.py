@@ -94,6 +94,8 @@ def test_a_package_may_collect_models_of_other_files(
     refused = refusal("mypackage:Nett", input_shape=(16,))
     assert refused.message == "mypackage has no 'Nett'"
     assert refused.hint == "did you mean mypackage:Net? it has Net, build."
+    refused = refusal("mypackage:Net(16)", input_shape=(16,))
+    assert refused.hint.endswith("def build(): return Net(16), and give mypackage:build.")
     refused = refusal("mypackage/nets.py:Nett", input_shape=(16,))
     assert refused.hint.startswith("did you mean mypackage/nets.py:Net? it has Net, ")
 

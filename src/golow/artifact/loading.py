@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from golow.artifact.loaded_module import LoadedModule
+from golow.storage.cache import cache_errors
 
 
 def load_compiled(
@@ -21,9 +22,10 @@ def load_compiled(
     file that is corrupt or not an artifact, for weights that do not fit, and if this machine lacks
     a requirement.
     """
-    return LoadedModule(
-        Path(file),
-        None if weights is None else Path(weights),
-        threads,
-        None if cache is None else Path(cache),
-    )
+    with cache_errors(cache):
+        return LoadedModule(
+            Path(file),
+            None if weights is None else Path(weights),
+            threads,
+            None if cache is None else Path(cache),
+        )

@@ -24,7 +24,7 @@ from golow.levels.torch.device import HALVES
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Device, ModelSource, Precision, Workload
-from golow.storage.cache import open_cache
+from golow.storage.cache import cache_errors, open_cache
 from golow.workload.known_causes import require_shapes, uncopied
 from golow.workload.request import Request
 from golow.workload.trial import require_device
@@ -52,7 +52,8 @@ def compile_at_level(
         base, _, variant = level.partition(":")
         tunes = wanted.tune or variant.endswith("autotune")
         wanted = wanted._replace(level=base if variant in PLANS else level, tune=tunes)
-        return built(kind, module, example, wanted, observer)
+        with cache_errors(wanted.cache):
+            return built(kind, module, example, wanted, observer)
     extra = {
         "tune=True": wanted.tune,
         "share=True": wanted.share,

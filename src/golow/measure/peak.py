@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -109,7 +110,8 @@ def measured_peak(
         peak = Peak(
             operations=max(known.operations, peak.operations), bytes=max(known.bytes, peak.bytes)
         )
-    write_sealed(file, msgspec.json.encode(peak))
+    with suppress(OSError):  # a cache that cannot be written costs no result
+        write_sealed(file, msgspec.json.encode(peak))
     return peak
 
 

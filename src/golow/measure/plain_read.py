@@ -12,6 +12,7 @@ import hashlib
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def plain_read(
         found = max(before, float(done.stdout))
     except (subprocess.SubprocessError, ValueError):
         return before or None
-    write_sealed(file, str(found).encode())
+    with suppress(OSError):  # a cache that cannot be written costs no result
+        write_sealed(file, str(found).encode())
     return found
 
 

@@ -48,6 +48,21 @@ def open_cache(given: str | Path | None = None) -> Path:
     return cache
 
 
+@contextmanager
+def cache_errors(given: str | Path | None = None) -> Iterator[None]:
+    """An error of the system at a path in the cache becomes a `GolowError` that names another
+    folder: the cache may be read-only, or full."""
+    try:
+        yield
+    except OSError as error:
+        cache = Path(given or default_cache())
+        place = Path(str(error.filename or "")).absolute()
+        if not place.is_relative_to(cache.absolute()):
+            raise
+        wrong = f"the cache {cache} cannot be written: {error.strerror}"
+        raise GolowError(wrong, CACHE_HINT) from error
+
+
 def _not_own(cache: Path, found: Exposed) -> GolowError:
     named = cache.absolute()
     other = "name another folder: GOLOW_CACHE=/my/folder golow ..."

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+TEMPORARY_HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
 
 
 def full_disk(error: BaseException) -> OSError | None:
@@ -19,6 +20,11 @@ def full_disk(error: BaseException) -> OSError | None:
 def tells_of_full_disk(text: str) -> bool:
     """True if a message or a log states that a disk is full."""
     return any(os.strerror(number) in text for number in FULL)
+
+
+def is_without_temporary(error: OSError) -> bool:
+    """True if no temporary folder can be written, as Python states it when it first needs one."""
+    return "No usable temporary directory" in str(error.strerror)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -26,10 +26,10 @@ from filelock import FileLock, Timeout
 
 from golow.records.errors import GolowError
 from golow.storage.files import writing
+from golow.storage.full_disk import TEMPORARY_HINT as HINT
 from golow.storage.full_disk import full_disk
 from golow.storage.interrupts import uninterrupted
 
-HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
 PREFIX, LOCK, GOING = "golow-", ".scratch-lock", ".going"
 
 _own: dict[Path, FileLock] = {}  # the folders of this process, and their locks

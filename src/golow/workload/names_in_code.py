@@ -27,6 +27,10 @@ def no_such_name(module: ModuleType, source: ModelSource) -> GolowError:
 
     names = sorted(_names(module), key=likeness, reverse=True)
     message = f"{source.name} has no {wanted!r}"
+    if "(" in wanted:
+        build = f"def build(): return {wanted}"
+        hint = f"golow calls a name without arguments: define a function, {build}, and give "
+        return GolowError(message, f"{hint}{_typed(source)}:build.")
     if not names:
         return GolowError(message, "it defines no torch.nn.Module, and no function to build one.")
     meant = f"did you mean {_typed(source)}:{names[0]}? " if likeness(names[0]) >= LIKE else ""
