@@ -65,6 +65,7 @@ def test_other_weights_do_not_pass_the_check(built: Path, tmp_path: Path) -> Non
         (("run", "FILE"), "there is nothing to do"),
         (("run", "FILE", "--input", "WRONG"), "there is nothing to do"),
         (("run", "FILE", "--out", "y"), "--out needs --input"),
+        (("run", "FILE", "--check", "--threads", "1000000000"), "hardware threads"),
         (("run", "FILE", "--input", "WRONG", "--time"), "images\n  name its tensors so, or by"),
         (("run", "FILE", "--input", "none", "--out", "y"), "none cannot be read"),
         (("run", "none", "--check"), "there is no file none"),

@@ -46,6 +46,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
         lambda: golow.load_test(MODEL, X, latency="20ms"),  # type: ignore[arg-type]
         "latency='20ms' is not a number", "times are in seconds",
     ),
+    "a billion threads": (
+        lambda: golow.compile(MODEL, X, level="eager", threads=10**9, quiet=True),
+        "1,000,000,000 threads are more than this machine's", "use threads=",
+    ),
     "a mode": (
         lambda: golow.compare(MODEL, X, mode="training"),  # type: ignore[arg-type]
         "there is no mode 'training'", "infer and train",
@@ -88,3 +92,8 @@ def test_a_mistake_in_python_is_explained(name: str) -> None:
         call()
     assert "\n" not in caught.value.message
     assert caught.match(hint)
+
+
+def test_a_misspelt_keyword_is_answered_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match=r"keyword argument 'level'; did you mean levels"):
+        golow.audit("mlp", level="eager")  # type: ignore[call-arg]

@@ -289,7 +289,7 @@ def test_a_models_own_input_is_not_guessed(file: Path) -> None:
         ((torch.ones(4, 16), torch.ones(3)), {}, "the batch: these are 4x16, 3"),
         (torch.ones(0, 16), {}, "an empty batch"),
         ([1, 2], {}, "is of type int, and golow gives models tensors"),
-        (torch.ones(4, 16), {"batch": 5}, "batch=5, but the example inputs hold 4 samples"),
+        (torch.ones(4, 16), {"batch": 5}, "a batch has 5 samples, but the example inputs hold 4"),
         (torch.ones(4, 16), {"targets": torch.ones(3, 4), "mode": "train"}, "same first dimension"),
     ],
 )

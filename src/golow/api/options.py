@@ -11,6 +11,7 @@ from inspect import Parameter
 from typing import Any, TypeVar, cast
 
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 
 NUMBERS = ("int", "int | None", "float", "float | None")
 """Annotations of parameters that are numbers."""
@@ -44,6 +45,7 @@ def with_options(options: type, record: type) -> Callable[[Function], Function]:
                 if name not in accepted:
                     raise TypeError(
                         f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                        f"; {meant(name, accepted)}".rstrip("; ")
                     )
                 _require_no_text(accepted[name], keywords[name])
             return function(*arguments, **keywords)

@@ -227,9 +227,9 @@ def profile(
 
 
 def _require_precisions(requests: Sequence[Request]) -> None:
-    """Raise `GolowError` if there is none, or for one that the device does not have: now rather
-    than after the others have been profiled."""
+    """Raise `GolowError` if there is none, or for one of several that the device does not have: now
+    rather than after the others have been profiled."""
     if not requests:
         raise GolowError("no precision is named", "leave out --precision, or name one.")
-    for request in requests:
+    for request in requests if len(requests) > 1 else ():
         require_precision(request.device, request.precision)

@@ -25,6 +25,7 @@ from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
+from golow.worker.cores import require_threads
 
 
 class LoadedModule(Uncopied):
@@ -47,8 +48,8 @@ class LoadedModule(Uncopied):
         self.manifest: Manifest = decoded(container.read(MANIFEST))
         require_runnable(self.manifest)
         self._threads = self.manifest.threads if threads is None else threads
-        if self._threads < 1:
-            raise GolowError(f"{self._threads} threads compute nothing", "use --threads 1 or more.")
+        if threads is not None:
+            require_threads(threads)
         if weights is None and WEIGHTS not in container:
             raise GolowError(
                 f"{file} was saved without weights", "name a file of them: weights=FILE."

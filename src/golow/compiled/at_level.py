@@ -25,6 +25,7 @@ from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Device, ModelSource, Precision, Workload
 from golow.storage.cache import cache_errors, open_cache
+from golow.worker.cores import require_threads
 from golow.workload.known_causes import require_shapes, uncopied
 from golow.workload.request import Request
 from golow.workload.trial import require_device
@@ -66,8 +67,8 @@ def compile_at_level(
             f"{option} is for the direct levels; {level} runs inputs like the example",
             "leave it out.",
         )
-    if threads is not None and threads < 1:
-        raise GolowError(f"{threads} threads compute nothing", "use --threads 1 or more.")
+    if threads is not None:
+        require_threads(threads)
     require_inferring(module)
     require_shapes(module, type(module).__name__)
     example = listed_example(module, example)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MOST, ALIKE = 2, 0.4  # names, and the least share of equal letters
+MOST, ALIKE = 2, 0.5  # names, and the least share of equal letters
 
 
 def meant(name: str, known: Iterable[str]) -> str:

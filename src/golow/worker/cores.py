@@ -9,11 +9,26 @@ from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from golow.records.errors import GolowError
+
 
 def default_threads(root: Path = Path("/")) -> int:
     """One per physical core of which this process may use a thread: PyTorch's own default
     (https://github.com/pytorch/pytorch/pull/125963)."""
     return len(physical_cores(sorted(os.sched_getaffinity(0)), root))
+
+
+def require_threads(threads: int) -> None:
+    """Raise `GolowError` for a number of threads that computes nothing, or that the machine lacks:
+    libraries fail in their own ways when they start a billion threads."""
+    if not isinstance(threads, int) or threads < 1:
+        raise GolowError(f"{threads!r} threads compute nothing", "use --threads 1 or more.")
+    most = os.cpu_count() or 1
+    if threads > most:
+        raise GolowError(
+            f"{threads:,} threads are more than this machine's {most} hardware threads",
+            f"use --threads {most} or fewer.",
+        )
 
 
 def threads_of_rank(ranks: int) -> int:

@@ -325,7 +325,10 @@ def _example_batches(request: Request) -> Iterator[Batch]:
             "that takes each input with a first axis of 1, x[None], and removes it.",
         )
     if batch is not None and batch != rows:
-        raise GolowError(f"batch={batch}, but the example inputs hold {rows} samples")
+        raise GolowError(
+            f"a batch has {batch} samples, but the example inputs hold {rows}",
+            "leave out batch=; a load test takes max_batch= instead, 8 by default.",
+        )
 
     count = _count(request)
 

@@ -29,6 +29,7 @@ from golow.lower.ir.graph import Graph, Pass
 from golow.lower.recognise.half_weights import keeping_bf16
 from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
+from golow.worker.cores import require_threads
 
 PRECISIONS = ("default", "ieee")
 SECONDS = 0.5  # of timing steps
@@ -63,8 +64,8 @@ class Processor:
                 f"onednn computes in float32, and the module is {name}",
                 "call the module's .float().",
             )
-        if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise GolowError(f"{threads!r} threads compute nothing", "use --threads 1 or more.")
+        if threads is not None:
+            require_threads(threads)
         probe = onednn.probe()
         if not probe.available:
             raise GolowError(f"onednn: {probe.missing}", probe.fix)
