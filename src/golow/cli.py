@@ -30,6 +30,7 @@ from golow.commands.lower import lower
 from golow.commands.models import models
 from golow.commands.profile import profile
 from golow.commands.quantize import quantize
+from golow.commands.quiet import open_streams
 from golow.commands.report import report
 from golow.commands.run import run
 from golow.commands.selftest import selftest
@@ -76,6 +77,7 @@ def _version(
 
 def main() -> None:
     """Run the command line; an error that the user can fix is one message and exit status 2."""
+    open_streams()
     try:
         _require_current_folder()
         try:

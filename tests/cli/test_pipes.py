@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -107,3 +108,13 @@ def test_names_of_alternatives_are_never_broken(monkeypatch: pytest.MonkeyPatch)
     assert {choice.name for choice in all_choices()} <= set(words)
     named = {f"+{one.name}" for choice in all_choices() for one in choice.alternatives}
     assert named <= set(words)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_leads_nowhere(closed: str, tmp_path: Path) -> None:
+    """As a daemon starts its programs."""
+    code = "from golow.__main__ import main; main()"
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", code, "levels"]
+    done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ""

@@ -26,6 +26,7 @@ def test_the_nearest_names_are_asked_for() -> None:
         ("choices fused_sg", "fused_sgd"),
         ("choices --level eagre", "eager"),
         ("audit mlp --levels eagre", "eager"),
+        ("build mlp --level openvin --out x", "openvino"),
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(

@@ -23,3 +23,16 @@ def prints_to_stderr() -> Iterator[None]:
     finally:
         os.dup2(own, STANDARD_OUTPUT)
         os.close(own)
+
+
+def open_streams() -> None:
+    """Let standard streams that the caller closed lead nowhere: Python has None for them, and a
+    file that golow opens would get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            os.dup2(handle, number)
+            os.set_inheritable(number, True)
+            if handle > STANDARD_ERROR:
+                os.close(handle)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))

@@ -15,6 +15,7 @@ from golow.levels.named_level import ChosenLevel
 from golow.levels.peers.exported_program import OF_GOLOW, VARIABLE
 from golow.observer import Observer
 from golow.records.errors import GolowError
+from golow.records.near_names import meant
 from golow.storage.cache import open_cache
 from golow.storage.files import require_writable, writing
 from golow.storage.record_folder import filled
@@ -64,7 +65,7 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
     if level not in LINES:
         raise GolowError(
             f"{level} builds nothing that could be kept",
-            f"levels are {', '.join((DIRECT['cpu'], *LINES))}.",
+            f"{meant(level, LINES)}levels are {', '.join((DIRECT['cpu'], *LINES))}.",
         )
     if out.exists():
         raise GolowError(f"{out} exists", "name a new folder, or remove it.")
