@@ -26,8 +26,7 @@ from filelock import FileLock, Timeout
 
 from golow.records.errors import GolowError
 from golow.storage.files import writing
-from golow.storage.full_disk import TEMPORARY_HINT as HINT
-from golow.storage.full_disk import full_disk
+from golow.storage.full_disk import TEMPORARY_HINT, full_disk
 from golow.storage.interrupts import uninterrupted
 
 PREFIX, LOCK, GOING = "golow-", ".scratch-lock", ".going"
@@ -62,7 +61,7 @@ def temporary_full(file: str | None = None) -> GolowError:
     why, temporary = os.strerror(errno.ENOSPC), tempfile.gettempdir()
     if file is not None and not Path(file).is_relative_to(temporary):
         return GolowError(f"{file} cannot be written: {why}", "free some space there.")
-    return GolowError(f"the temporary folder {temporary} cannot be written: {why}", HINT)
+    return GolowError(f"the temporary folder {temporary} cannot be written: {why}", TEMPORARY_HINT)
 
 
 def remove_abandoned() -> None:
@@ -95,7 +94,7 @@ def remove_own() -> None:
 
 
 def _created() -> Path:
-    with uninterrupted(), writing(tempfile.gettempdir(), HINT):
+    with uninterrupted(), writing(tempfile.gettempdir(), TEMPORARY_HINT):
         while True:
             handle, name = tempfile.mkstemp(prefix=PREFIX, suffix=LOCK)
             os.close(handle)

@@ -23,7 +23,8 @@ from golow.records.errors import GolowError
 from golow.report.console import visible
 from golow.report.style import write_file
 from golow.storage.files import is_file, read_text, writing
-from golow.storage.scratch import HINT, scratch_folder
+from golow.storage.full_disk import TEMPORARY_HINT
+from golow.storage.scratch import scratch_folder
 
 SCRIPTS = (
     "dom",
@@ -85,7 +86,7 @@ def unpacked(page: Path) -> Iterator[list[Path]]:
     with scratch_folder() as folder:
         places = [folder / str(number) / _name(record) for number, record in enumerate(records)]
         for place, contents in zip(places, records.values(), strict=True):
-            with writing(f"the record in {page}, unpacked to {folder},", HINT):
+            with writing(f"the record in {page}, unpacked to {folder},", TEMPORARY_HINT):
                 _unpack(contents, place)
         yield places
 
