@@ -170,7 +170,9 @@ def test_an_error_at_the_second_level_shows_and_saves_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AuditProgressDisplay, "stage", Failing().stage)
-    ended = run(tmp_path, "audit", *SMALL, "--quick", "--seconds", "0.05")
+    monkeypatch.setattr(candidates, "all_choices", list)
+    monkeypatch.setattr("golow.commands.keeping.find_spec", lambda _: None)  # draws no figures
+    ended = command_here("audit", *SMALL, "--quick", "--seconds", "0.05", folder=tmp_path)
     assert ended.status == 2
     assert "golow: the disk is full" in ended.error and "\neager: " in ended.output
     [folder] = (tmp_path / "runs").iterdir()
