@@ -229,3 +229,30 @@ def test_a_plan_that_would_hold_a_parameter_elsewhere_is_not_used(gpu: HostGpu) 
     moved = built.inputs[key]._replace(layout=built.inputs[key].layout._replace(order="transposed"))
     with pytest.raises(LookupError, match="has the layout"):
         state.shared(built._replace(inputs={**built.inputs, key: moved}))
+
+
+class Gated(nn.Module):
+    """Two layers of one input, which are computed as one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate, self.up, self.last = nn.Linear(6, 16), nn.Linear(6, 24), nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.last(functional.silu(self.gate(x)) * self.up(x)[:, :16])
+        return found
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_joined_layers_are_trained_and_saved_apart(gpu: HostGpu, every: int) -> None:
+    module, data = Gated().train(), batches(7, (6,), last=3)
+    step, eager = stepped(module, ADAMW, data[0], every=every), Eager(module, ADAMW, every=every)
+    assert trained(step, data) == pytest.approx(trained(eager, data), rel=1e-4)
+    assert_same_state(step, eager)
+    for plans in step.plans.values():
+        inputs = plans.updating.built.inputs
+        pieces = {inputs["parameter", f"{name}.weight"].buffer for name in ("gate", "up")}
+        assert len(pieces) == 1
+    step.load_state_dict(Gated().state_dict())
+    assert torch.equal(step.state_dict()["up.weight"], Gated().up.weight)

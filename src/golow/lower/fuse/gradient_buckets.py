@@ -8,10 +8,11 @@ DistributedDataParallel: https://docs.pytorch.org/docs/stable/notes/ddp.html
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from golow.lower.analysis.joined_parameters import joined_parameters
 from golow.lower.ir.graph import Graph, GraphOutput, Node, Ref
 from golow.lower.ir.operator import written
 from golow.lower.ir.rewriting import Links, Names
@@ -33,7 +34,8 @@ def average_gradients(
     gradients.sort(key=lambda item: links.maker[item.name])
     means: dict[str, str] = {}  # by target
     after: dict[int, list[Node]] = {}
-    for bucket in _buckets(gradients, links, first, size):
+    together = {t: item.targets for item in joined_parameters(graph) for t in item.targets}
+    for bucket in _buckets(gradients, links, together, first, size):
         for item in bucket:
             means[item.target] = names.free(f"{parameters[item.target].name}_mean")
         made = [
@@ -53,15 +55,23 @@ def average_gradients(
 
 
 def _buckets(
-    gradients: Sequence[GraphOutput], links: Links, first: int, size: int
+    gradients: Sequence[GraphOutput],
+    links: Links,
+    together: Mapping[str, Sequence[str]],
+    first: int,
+    size: int,
 ) -> Iterator[list[GraphOutput]]:
+    """together: the parameters whose gradients are in one bucket, by each of them."""
     bucket: list[GraphOutput] = []
     filled, full = 0, first
+    waiting: set[str] = set()
     for item in gradients:
+        waiting.update(together.get(item.target, ()))
         bucket.append(item)
         filled += ITEM_BYTES * math.prod(links.values[item.name].shape)
-        if filled >= full:
+        if filled >= full and waiting.issubset(one.target for one in bucket):
             yield bucket
             bucket, filled, full = [], 0, size
+            waiting.clear()
     if bucket:
         yield bucket

@@ -13,18 +13,18 @@ from golow.lower.fuse.pointwise_fusion import GROUPED
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import is_view, written
 from golow.lower.ir.rewriting import Links, absorbing, once, rewritten
-from golow.lower.operators.attention import Attention
+from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.cache_update import CacheUpdate
 from golow.lower.operators.cached_attention import CachedAttention
 from golow.lower.operators.concatenate import Concatenate
-from golow.lower.operators.joined_weight import JoinedWeight
+from golow.lower.operators.joined_weight import JoinedWeight, joined_shape
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.quantized_linear import QuantizedLinear
 from golow.lower.operators.slice import Slice
 
 # Operators that read a slice of a row as it is stored, or copy their operand in any case.
-READ = (Attention, CachedAttention, CacheUpdate, Concatenate, MatrixProduct)
+READ = (Attention, AttentionBackward, CachedAttention, CacheUpdate, Concatenate, MatrixProduct)
 READ_SLICES = {*GROUPED, *(kind.op() for kind in READ)}
 ALIGNED = 8  # outputs of each layer are a multiple of it, so that slices begin at whole vectors
 
@@ -83,23 +83,8 @@ class _Layers:
         layer = _Layer(position, arguments, output)
         alone = arguments.activation is None and arguments.residual is None
         known = all(item.name in self._weights for item in layer.operands.values())
-        fits = alone and known and output.shape[-1] % ALIGNED == 0 and self._may_be_sliced(output)
-        return layer if fits else None
-
-    def _may_be_sliced(self, output: Value) -> bool:
-        """True if all that read the value, or a view of it, can read a slice of each row."""
-        waiting = [output.name]
-        while waiting:
-            name = waiting.pop()
-            if name in self._links.returned:
-                return False
-            for reader in self._links.readers[name]:
-                node = self._nodes[reader]
-                if is_view(node):
-                    waiting += [value.name for value in node.outputs if value is not None]
-                elif node.op not in READ_SLICES:
-                    return False
-        return True
+        whole = output.shape[-1] % ALIGNED == 0 and reads_slices(self._links, output)
+        return layer if alone and known and whole else None
 
     def joined(self, layers: Sequence[_Layer]) -> dict[int, tuple[Node, ...]]:
         """Nodes that replace those of these layers."""
@@ -108,7 +93,9 @@ class _Layers:
         widths = [layer.output.shape[-1] for layer in layers]
         name = f"{first.output.name}_joined"
         new = [
-            self._together(node, f"{name}_{field}", [layer.operands[field] for layer in layers])
+            together(
+                self._links, node, f"{name}_{field}", [layer.operands[field] for layer in layers]
+            )
             for field in first.operands
         ]
         fields = {field: Ref(name=f"{name}_{field}") for field in first.operands}
@@ -127,9 +114,26 @@ class _Layers:
             start += width
         return found | {first.position: (*new, *found[first.position])}
 
-    def _together(self, beside: Node, name: str, parts: Sequence[Ref]) -> Node:
-        """A new node that joins weights, in the same layer as ``beside``."""
-        given = [self._links.values[part.name] for part in parts]
-        shape = (sum(value.shape[0] for value in given), *given[0].shape[1:])
-        value = Value(name=name, shape=shape, dtype=given[0].dtype)
-        return once(beside, JoinedWeight(parts=tuple(parts)), value)
+
+def reads_slices(links: Links, output: Value) -> bool:
+    """True if all that read the value, or a view of it, can read a slice of each row."""
+    waiting = [output.name]
+    while waiting:
+        name = waiting.pop()
+        if name in links.returned:
+            return False
+        for reader in links.readers[name]:
+            node = links.nodes[reader]
+            if is_view(node):
+                waiting += [value.name for value in node.outputs if value is not None]
+            elif node.op not in READ_SLICES:
+                return False
+    return True
+
+
+def together(links: Links, beside: Node, name: str, parts: Sequence[Ref]) -> Node:
+    """A new node that joins weights, in the same layer as ``beside``."""
+    given = [links.values[part.name] for part in parts]
+    shape = joined_shape([value.shape for value in given])
+    value = Value(name=name, shape=shape, dtype=given[0].dtype)
+    return once(beside, JoinedWeight(parts=tuple(parts)), value)

@@ -12,6 +12,7 @@ from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.adam_update import AdamStep, AdamUpdate
 from golow.lower.operators.all_reduce import AllReduce
 from golow.lower.operators.clip_factor import ClipFactor
+from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.records.workload import Optimizer, OptimizerState
@@ -223,13 +224,14 @@ def _kept(optimizer: Optimizer) -> tuple[OptimizerState, ...]:
 
 
 def _last_read(links: Links, name: str) -> int:
-    """Position of the last node that reads the value, or a view of it."""
+    """Position of the last node that reads the value, or a view of it: parameters that are joined
+    are so in their own memory."""
     last = -1
     for position in links.readers[name]:
         node = links.nodes[position]
         last = max(last, position)
         kind = vocabulary().get(node.op)
-        if kind is not None and kind.is_view:
+        if kind is JoinedWeight or (kind is not None and kind.is_view):
             last = max(last, _last_read(links, result(node)))
     return last
 

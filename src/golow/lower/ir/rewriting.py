@@ -113,6 +113,24 @@ def rewritten(
     return msgspec.structs.replace(graph, nodes=tuple(nodes), outputs=outputs)
 
 
+def in_order(graph: Graph) -> Graph:
+    """The graph with nodes that are before what they read moved behind it."""
+    made = {item.value.name for item in graph.inputs}
+    nodes: list[Node] = []
+    waiting: list[Node] = []
+    for node in graph.nodes:
+        waiting.append(node)
+        ready = 0
+        while ready < len(waiting):
+            if made.issuperset(waiting[ready].references()):
+                nodes.append(waiting.pop(ready))
+                made.update(value.name for value in nodes[-1].outputs if value is not None)
+                ready = 0
+            else:
+                ready += 1
+    return msgspec.structs.replace(graph, nodes=(*nodes, *waiting))
+
+
 def with_names(node: Node, names: Mapping[str, str]) -> Node:
     """The node with the values that it reads renamed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golow.lower.ir.graph import Ref
@@ -21,3 +22,8 @@ class JoinedWeight(Operator, frozen=True, kw_only=True):
         import torch
 
         return torch.cat(parts)
+
+
+def joined_shape(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of parts of these shapes together."""
+    return (sum(shape[0] for shape in parts), *parts[0][1:])

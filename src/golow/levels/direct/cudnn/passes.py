@@ -38,6 +38,7 @@ from golow.lower.fuse.epilogue_fusion import (
     fuse_residual,
 )
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
+from golow.lower.fuse.horizontal_training import join_trained_layers
 from golow.lower.fuse.norm_functions import add_within_norms, fuse_batch_norm_function
 from golow.lower.fuse.norm_fusion import (
     add_within_norm_gradients,
@@ -278,6 +279,7 @@ TRAINING: Order = (
     compute_before_joining,
     name_cross_entropy,
     add_rows_to_gradients,
+    join_trained_layers,
     add_within_norm_gradients,
     add_within_products,
     # The patterns before look for values with one reader.

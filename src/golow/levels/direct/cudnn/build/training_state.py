@@ -8,6 +8,7 @@ whose gradients the ranks of a training run exchange in other buckets."""
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -16,11 +17,13 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
 from golow.levels.direct.cudnn.problems.precision import Types
 from golow.levels.direct.cudnn.steps.built_plan import POSITION, Built, Cell, Tensor
 from golow.levels.direct.node import CurrentNode
+from golow.lower.analysis.joined_parameters import JoinedParameters, joined_parameters
 from golow.lower.analysis.liveness import gradient_places
 from golow.lower.fuse.optimizer_updates import UPDATES
 from golow.lower.ir.graph import Argument, Graph, Ref, Value
 from golow.lower.ir.rewriting import Links
 from golow.lower.operators.all_reduce import AllReduce
+from golow.lower.operators.joined_weight import joined_shape
 from golow.lower.plan.plan import Place
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
@@ -38,10 +41,12 @@ RATE = "learning_rate"  # the kind of a graph's input
 
 
 class Held(NamedTuple):
-    """Where a plan holds a parameter that it trains, for another plan of the same network."""
+    """Where a plan holds a parameter that it trains, for another plan of the same network. buffer:
+    that of its original, which parameters of layers that are computed as one share."""
 
     group: Group
     layout: Layout
+    buffer: int
 
 
 class TrainingState:
@@ -58,7 +63,13 @@ class TrainingState:
     ) -> None:
         self._current, self._types, self._new = current, types, new
         graph = current.graph
-        self.group_of = {target: one.group for target, one in held.items()} or grouped(graph)
+        joined = joined_parameters(graph)
+        self.group_of = {target: one.group for target, one in held.items()}
+        self.group_of = self.group_of or grouped(graph, joined)
+        self._pieces = _shared_pieces(joined, self.group_of, held)
+        beside = [item for item in joined if self._pieces.get(item.targets[0]) == item.targets]
+        self._joined = {item.weight: item.targets for item in beside}
+        self._joined_gradients = {item.gradient: item.targets for item in beside if item.gradient}
         self._gradient_of = gradient_places(graph)
         outputs = [item for item in graph.outputs if item.kind in ("gradient", "gradient_sum")]
         self._gradients = {current.group(item.name) for item in outputs}
@@ -70,16 +81,30 @@ class TrainingState:
         self.gradients: dict[str, Tensor] = {}
         self.copies: list[tuple[Tensor, Tensor]] = []
         self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's offset
-        values = {item.target: item.value for item in graph.inputs if item.kind == "parameter"}
+        self._values = {i.target: i.value for i in graph.inputs if i.kind == "parameter"}
         for target, one in held.items():
-            self._master(target, values[target], one.layout)
+            self._master(target, one.layout)
 
     def parameter(self, target: str, value: Value, layout: Layout) -> Tensor | None:
         """Return the original, or its copy in half precision. The first call allocates it with
         gradient and what is kept, in its layout; None for a later call with another layout."""
-        master = self._master(target, value, layout)
+        master = self._master(target, layout)
         if not same_memory(value.shape, master.layout, layout._replace(dtype="float32")):
             return None
+        return self._in_type(master, value, layout, target)
+
+    def joined(self, weight: Value, dtype: str) -> Tensor | None:
+        """Return the parameters that a weight joins as one tensor of this type; None if they are
+        not side by side."""
+        targets = self._joined.get(weight.name)
+        if targets is None:
+            return None
+        first = self._master(targets[0], Layout("float32"))
+        whole = first._replace(shape=weight.shape)
+        return self._in_type(whole, weight, Layout(dtype), targets[0])
+
+    def _in_type(self, master: Tensor, value: Value, layout: Layout, target: str) -> Tensor:
+        """The original of a value, or a copy in half precision."""
         if layout.dtype == "float32":
             return master
         copy = self._new(value.name, value.shape, layout, place_of("copy", self.group_of[target]))
@@ -101,7 +126,10 @@ class TrainingState:
     def place(self, index: int = 0) -> Tensor | None:
         """Return the place that the plan keeps for the current node's value of that index, if it is
         the gradient of a parameter."""
-        target = self._gradient_of.get(self._current.output(index).name)
+        value = self._current.output(index)
+        if (targets := self._joined_gradients.get(value.name)) is not None:
+            return self.gradient(targets[0])._replace(shape=value.shape)
+        target = self._gradient_of.get(value.name)
         return None if target is None else self.gradient(target)
 
     def target_of(self, gradient: str) -> str:
@@ -113,14 +141,11 @@ class TrainingState:
         return next(name for name, found in self._targets.items() if found == target)
 
     def _allocate(self, target: str) -> None:
-        if target not in self.masters:
-            sources = self._current.sources.values()
-            value = next(i.value for i in sources if (i.kind, i.target) == ("parameter", target))
-            self._master(target, value, Layout("float32"))
+        self._master(target, Layout("float32"))
 
     def has_place(self, name: str) -> bool:
-        """True if the value is stored where the plan keeps the gradient of a parameter."""
-        return name in self._gradient_of
+        """True if the value is stored where the plan keeps gradients of parameters."""
+        return name in self._gradient_of or name in self._joined_gradients
 
     def is_gradient(self, name: str) -> bool:
         """True if the value, or a view of it, is the gradient of a parameter."""
@@ -146,20 +171,31 @@ class TrainingState:
             found |= {(kind, target): tensor for target, tensor in tensors.items()}
         return found
 
-    def _master(self, target: str, value: Value, layout: Layout) -> Tensor:
-        if target in self.masters:
-            return self.masters[target]
-        group, master = self.group_of[target], layout._replace(dtype="float32")
+    def _master(self, target: str, layout: Layout) -> Tensor:
+        if target not in self.masters:
+            self._hold(self._pieces.get(target, (target,)), layout)
+        return self.masters[target]
+
+    def _hold(self, targets: Sequence[str], layout: Layout) -> None:
+        """Allocate memory for parameters side by side, in PyTorch's order if there are several."""
+        shapes = [self._values[target].shape for target in targets]
+        whole = shapes[0]
+        if len(shapes) > 1:
+            whole, layout = joined_shape(shapes), Layout(layout.dtype)
+        group, master = self.group_of[targets[0]], layout._replace(dtype="float32")
         gradient = layout._replace(dtype=self.gradient_type(group))
         roles: tuple[tuple[dict[str, Tensor], Role, Layout], ...] = (
             (self.masters, "master", master),
             *((self.kept[role], role, master) for role in KEPT if role in self.kept),
             *(((self.gradients, "gradient", gradient),) if self._updates else ()),
         )
+        name = self._values[targets[0]].name
         for held, role, made in roles:
-            held[target] = self._new(value.name, value.shape, made, place_of(role, group))
-            self.beside[held[target].buffer] = self.masters[target].buffer
-        return self.masters[target]
+            memory, offset = self._new(name, whole, made, place_of(role, group)), 0
+            for target, shape in zip(targets, shapes, strict=True):
+                held[target] = memory._replace(shape=shape, offset=offset)
+                offset += made.bytes(shape)
+            self.beside[memory.buffer] = self.masters[targets[0]].buffer
 
 
 def is_shared(place: Place) -> bool:
@@ -185,10 +221,11 @@ def is_of(role: Role, place: Place) -> bool:
     return place.partition(".")[0] == role
 
 
-def grouped(graph: Graph) -> dict[str, Group]:
+def grouped(graph: Graph, joined: Sequence[JoinedParameters] = ()) -> dict[str, Group]:
     """Return the group of each parameter that is trained, in the order in which their gradients
-    appear."""
+    appear. Those that are joined are in one group if they can be."""
     found, filled = {}, dict[str, int]()
+    following = {target for item in joined for target in item.targets[1:]}
     trained, settings, bucket_of = _by_appearance(graph), _settings(graph), _buckets(graph)
     weights = sum(4 * math.prod(v.shape) for _, v in trained if len(v.shape) > 1)
     enough = max(PART_BYTES, -(-weights // MOST_PARTS))
@@ -201,12 +238,27 @@ def grouped(graph: Graph) -> dict[str, Group]:
             continue
         kind = number, bucket_of.get(target, 0)
         part = open_part.get(kind)
-        if part is None or filled[part] >= enough:
+        if part is None or (filled[part] >= enough and target not in following):
             part = open_part[kind] = f"weights.{len(filled)}"
             filled[part] = 0
         found[target] = part
         filled[part] += 4 * math.prod(value.shape)
     return found
+
+
+def _shared_pieces(
+    joined: Sequence[JoinedParameters], group_of: Mapping[str, Group], held: Mapping[str, Held]
+) -> dict[str, tuple[str, ...]]:
+    """The parameters that share a piece of memory, in order, by each of them. held: as in
+    `TrainingState`."""
+    pieces: dict[object, list[str]] = defaultdict(list)
+    for target, one in held.items():
+        pieces[one.buffer].append(target)
+    for item in () if held else joined:
+        groups = {group_of.get(target) for target in item.targets}
+        if len(groups) == 1 and None not in groups:
+            pieces[item.weight] = list(item.targets)
+    return {target: tuple(piece) for piece in pieces.values() for target in piece}
 
 
 def _settings(graph: Graph) -> dict[str, tuple[Argument, ...]]:

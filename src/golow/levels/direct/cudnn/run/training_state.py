@@ -51,7 +51,7 @@ class TrainingState:
         for (kind, target), tensor in built.inputs.items():
             place = built.plan.buffers[tensor.buffer].place
             if kind == "parameter" and place.startswith(MASTER):
-                found[target] = Held(place.removeprefix(MASTER), tensor.layout)
+                found[target] = Held(place.removeprefix(MASTER), tensor.layout, tensor.buffer)
         return found
 
     def shared(self, built: Built) -> SharedState:
@@ -77,8 +77,9 @@ class TrainingState:
             if tensor.layout != other.layout:
                 raise LookupError(f"{key} has the layout {tensor.layout}, not {other.layout}")
             if mine.place in places:
-                if (mine.place, mine.offset) != (theirs.place, theirs.offset):
-                    raise LookupError(f"{key} is at {mine.offset}, not at {theirs.offset}")
+                here, there = mine.offset + tensor.offset, theirs.offset + other.offset
+                if (mine.place, here) != (theirs.place, there):
+                    raise LookupError(f"{key} is at {here}, not at {there}")
             else:
                 moved[tensor.buffer] = owner.address(other) - tensor.offset
         return SharedState(places, moved)
