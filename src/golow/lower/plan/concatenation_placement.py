@@ -6,11 +6,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from golow.lower.analysis.ranges import View
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.operator import is_view, record_of
 from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.attention import AttentionBackward
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.concatenate import Concatenate
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.resample import Resample
@@ -26,7 +28,12 @@ WRITERS = {
     Resample.op(): 12,
     Take.op(): 100,
     Concatenate.op(): 12,
+    BatchNorm.op(): 12,
+    Convolution.op(): 12,
+    ConvolutionBackward.op(): 12,
 }
+# Of these the results are written there only if nothing else reads them: layers want whole images.
+ALONE = {BatchNorm.op(), Convolution.op(), ConvolutionBackward.op()}
 
 
 class Home(NamedTuple):
@@ -109,4 +116,13 @@ def _may_lie(links: Links, maker: int, name: str, joined: int) -> bool:
     """True if what a node makes can be written where it will be joined."""
     between = sum(not is_view(node) for node in links.nodes[maker:joined])
     near = between <= WRITERS.get(links.nodes[maker].op, -1)
-    return near and name not in links.returned
+    others = [links.nodes[position] for position in links.readers[name] if position != joined]
+    alone = all(_knows_clipping(node, name) for node in others)
+    return near and name not in links.returned and (alone or links.nodes[maker].op not in ALONE)
+
+
+def _knows_clipping(node: Node, name: str) -> bool:
+    """True for the gradient of a norm with this result, which finds out elsewhere where that was
+    clipped."""
+    gradient = BatchNormBackward.of(node)
+    return gradient is not None and gradient.result == Ref(name=name)

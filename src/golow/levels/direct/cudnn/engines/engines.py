@@ -255,8 +255,8 @@ class Engines:
             yield from first_convolution.first_engines(operation, self.gpu, most)
             return
         yield from golow_convolution.own_engines(operation, self.gpu, most)
-        if operation.activation is not None:
-            if self.times:
+        if operation.activation is not None or operation.of_ranges:
+            if self.times and not operation.of_ranges:
                 if takes_activation(operation.activation):
                     yield from self.frontend.plans(operation, most, workspace_limit(operation))
                 yield from few_pixel_convolution.small_engines(operation, self.gpu)

@@ -27,7 +27,7 @@ class OwnConvolution(OwnEngine):
         self, operation: Convolution, gpu: Gpu, tiling: depthwise.Tiling | None = None
     ) -> None:
         self._operation, self._gpu, self._tiling = operation, gpu, tiling
-        self._depthwise = _is_depthwise(operation)
+        self._depthwise = is_depthwise(operation)
         self.name = "depthwise" if self._depthwise else "direct"
         if tiling is not None:
             self.name += f" {tiling}"
@@ -89,7 +89,7 @@ def takes(operation: Convolution) -> bool:
     """True if golow has a kernel for it."""
     if operation.of_volumes:
         return False
-    if operation.activation is not None and not _is_depthwise(operation):
+    if operation.activation is not None and not is_depthwise(operation):
         return False
     return not (operation.residual and operation.depthwise)
 
@@ -98,7 +98,7 @@ def own_engines(operation: Convolution, gpu: Gpu, most: int) -> Iterator[OwnConv
     """Yield golow's depthwise kernels for the operation, the likeliest tilings first."""
     if not operation.depthwise or not takes(operation):
         return
-    if operation.direction != "forward" or not _is_depthwise(operation):
+    if operation.direction != "forward" or not is_depthwise(operation):
         yield OwnConvolution(operation, gpu)
         return
     for tiling in depthwise.tilings(operation.dtype, geometry_of(operation))[:most]:
@@ -111,7 +111,8 @@ def restore(operation: Convolution, gpu: Gpu, data: bytes) -> OwnConvolution:
     return OwnConvolution(operation, gpu, tiling)
 
 
-def _is_depthwise(operation: Convolution) -> bool:
+def is_depthwise(operation: Convolution) -> bool:
+    """True if golow has a kernel for depthwise convolutions with such a window."""
     return operation.depthwise and max(operation.kernel) <= depthwise.LARGEST_KERNEL
 
 
@@ -132,4 +133,6 @@ def geometry_of(operation: Convolution) -> direct_convolution.Convolution:
         padding=(operation.padding[0], operation.padding[1]),
         dilation=operation.dilation,
         groups=operation.groups,
+        image_pitch=operation.image_pitch,
+        output_pitch=operation.output_pitch,
     )

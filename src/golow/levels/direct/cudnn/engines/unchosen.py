@@ -109,7 +109,7 @@ class UnchosenEngines:
             return next(golow_attention.own_attention(operation, gpu, 1), None)
         own = next(golow_convolution.own_engines(operation, gpu, 1), None)
         inside = self.times and takes_activation(operation.activation)
-        if own is None and (operation.activation is None or inside):
+        if own is None and not operation.of_ranges and (operation.activation is None or inside):
             return UnchosenEngine("cudnn")
         return own
 

@@ -3,6 +3,7 @@ it was not folded into a convolution."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.build.refusing import without_formula
@@ -10,6 +11,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels import batch_norm as kernels
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import in_place_or_new
+from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
 from golow.levels.direct.formulas.activation_formulas import (
     NO_CLIP,
     Clip,
@@ -38,6 +40,7 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
     """Define result, mean, inverse deviation, new running mean and new running variance."""
     x, (clip, formula) = _normed(build, arguments.x), _clip_or_formula(arguments.activation)
     rows, channels = x.elements // x.shape[1], x.shape[1]
+    y, pitch = _result(build, x)
     launches = kernels.batch_norm(
         x.dtype,
         rows,
@@ -46,10 +49,10 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
         epsilon=arguments.epsilon,
         clip=clip,
         formula=formula,
+        pitch=pitch,
     )
     residual = arguments.residual
     added = None if residual is None else build.values.wanted(residual, x.layout)
-    y = build.memory.new(build.current.output(0).name, x.shape, x.layout)
     statistics = [
         build.memory.new(f"{build.current.name}.{i}", (channels,), VECTOR) for i in (1, 2)
     ]
@@ -70,8 +73,10 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     """Define the gradients of x, scale, shift and, if it is read, of the residual."""
     x = _normed(build, arguments.x)
     rows, channels = x.elements // x.shape[1], x.shape[1]
-    outer = build.values.wanted(arguments.gradient, x.layout)
-    second = None if arguments.second is None else build.values.wanted(arguments.second, x.layout)
+    outer, outer_pitch = _gradient(build, arguments.gradient, x)
+    second, second_pitch = None, 0
+    if arguments.second is not None:
+        second, second_pitch = _gradient(build, arguments.second, x)
     clip, formula = _clip_or_gradient(arguments)
     noted = arguments.result and build.current.found_note(arguments.result.name, Mask)
     mask = noted.tensor if noted else None
@@ -79,7 +84,10 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         build.values.wanted(r, VECTOR) for r in (arguments.mean, arguments.inverse_deviation)
     )
     scale, shift = _vector(build, arguments.scale), _vector(build, arguments.shift)
-    inner = in_place_or_new(build, arguments.gradient, outer)
+    if outer_pitch:
+        inner = build.memory.new(build.current.output_name(), x.shape, x.layout)
+    else:
+        inner = in_place_or_new(build, arguments.gradient, outer)
     vectors = [
         build.values.result(index, VECTOR)
         if build.current.is_read(index)
@@ -95,7 +103,7 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         some = kernels.SomePixels(height, width, *arguments.step)
     launches = kernels.batch_norm_backward(
         x.dtype, rows, channels, clip=clip, formula=formula, masked=mask is not None, second=some,
-        residual=branch is not None,
+        residual=branch is not None, pitches=(outer_pitch, second_pitch),
     )  # fmt: skip
     reads = [outer, second, mask, x, scale, shift, mean, deviation]
     build.steps.kernels(launches, reads, [inner, *vectors, branch])
@@ -109,6 +117,30 @@ def _normed(build: Builder, reference: Ref) -> Tensor:
     if len(build.current.value(reference).shape) == 2:
         return build.values.wanted(reference, Layout(build.types.computed))
     return build.values.image(reference)
+
+
+def _result(build: Builder, x: Tensor) -> tuple[Tensor, int]:
+    """Memory for the norm of x, with its pitch: where it is joined, if rows can be written there,
+    else as x is stored."""
+    name = build.current.output(0).name
+    there = build.concatenations.tensor(name, x.shape, x.layout)
+    pitch = None if there is None else _pitch(there, x)
+    if there is None or pitch is None:
+        return build.memory.new(name, x.shape, x.layout), 0
+    return there, pitch
+
+
+def _gradient(build: Builder, reference: Ref, x: Tensor) -> tuple[Tensor, int]:
+    """A gradient, with its pitch if it is a range of a wider image; otherwise as x is stored."""
+    made = build.values.view(reference)
+    pitch = _pitch(made, x)
+    return (made, pitch) if pitch else (build.values.wanted(reference, x.layout), 0)
+
+
+def _pitch(tensor: Tensor, x: Tensor) -> int | None:
+    """The pitch of a range of a wider image, if x has no padding."""
+    dense = x.elements == math.prod(x.shape)
+    return range_pitch(tensor, x.shape, x.dtype) if dense else None
 
 
 def _vector(build: Builder, reference: Ref | None) -> Tensor | None:

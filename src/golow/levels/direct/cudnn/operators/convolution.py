@@ -10,7 +10,7 @@ import msgspec
 from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen
 from golow.levels.direct.cudnn.engines.first_convolution import as_first, takes_first
-from golow.levels.direct.cudnn.engines.golow_convolution import OwnConvolution, takes
+from golow.levels.direct.cudnn.engines.golow_convolution import OwnConvolution, is_depthwise, takes
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.problems.epilogue import activating, copy_ns, pass_ns
 from golow.levels.direct.cudnn.problems.gemm import Problem
@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import activated
 from golow.levels.direct.cudnn.steps.patches import as_patches, fastest_ns, is_faster, patches
+from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
 from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, clip_of
 from golow.levels.direct.implementation import Implementation, Question
@@ -52,8 +53,9 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     if first is not None and _saves_time(build, first, whole):
         _read_in_place(build, arguments, first)
         return
-    done, engine = _fused(build, whole)
-    image = _image(build, arguments.x, done)
+    image, pitch = _image(build, arguments.x, whole)
+    whole = msgspec.structs.replace(whole, image_pitch=pitch)
+    done, engine, result = _placed(build, whole)
     problem = as_patches(done)
     if problem is not None and is_faster(build.engines, problem, done):
         image, engine = patches(build, image, done), build.engine_for(problem)
@@ -62,16 +64,43 @@ def convolution(build: Builder, arguments: Convolution) -> None:
         # The libraries take the bias in the type of the products, golow's own kernels in float32.
         own = isinstance(engine, OwnConvolution)
         reads.append(build.values.wanted(arguments.bias, Layout("float32" if own else done.dtype)))
-    layout = Layout(done.result, "channels_last", done.output[1])
-    residual = arguments.residual
+    residual, layout = arguments.residual, Layout(done.result, "channels_last", done.output[1])
     added = [] if residual is None else [build.values.wanted(residual, layout)]
-    result = build.memory.new(build.current.output().name, build.current.output().shape, layout)
     build.steps.engine(engine, [*reads, *(added if done.residual else [])], [result])
     if done.bias != whole.bias and arguments.bias is not None:
         added = [build.values.wanted(arguments.bias, Layout("float32")), *added]
     if done != whole:
         activated(build, [result, *added], result, arguments.activation)
     build.values.define(0, result)
+
+
+def _placed(
+    build: Builder, whole: products.Convolution
+) -> tuple[products.Convolution, Engine, Tensor]:
+    """As `_fused`, with the memory of the result: where it is joined, if one of golow's depthwise
+    kernels writes it there and nothing follows."""
+    value, layout = build.current.output(), Layout(whole.result, "channels_last", whole.output[1])
+    there, pitch = _place(build, whole, 0, whole.output)
+    if there is not None:
+        placed = msgspec.structs.replace(whole, output_pitch=pitch)
+        done, engine = _fused(build, placed)
+        if done == placed:
+            return done, engine, there
+    done, engine = _fused(build, whole)
+    return done, engine, build.memory.new(value.name, value.shape, layout)
+
+
+def _place(
+    build: Builder, operation: products.Convolution, index: int, shape: tuple[int, ...]
+) -> tuple[Tensor | None, int]:
+    """Where a result of a depthwise convolution is joined, with its pitch; None if it is not, or
+    cannot be written there."""
+    if not is_depthwise(operation):
+        return None, 0
+    layout = Layout(operation.result, "channels_last", shape[1])
+    there = build.concatenations.tensor(build.current.output(index).name, shape, layout)
+    pitch = None if there is None else range_pitch(there, shape, operation.result)
+    return (there, pitch) if pitch else (None, 0)
 
 
 class InPlace(NamedTuple):
@@ -138,7 +167,7 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     possible = whole.activation is None or takes(whole)
     # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
     slow = whole.residual and whole.arithmetic == "ieee"
-    if whole.depthwise and (bare := _bare(build, whole)) is not None:
+    if whole.depthwise and not whole.of_ranges and (bare := _bare(build, whole)) is not None:
         return bare
     inside = not slow and not whole.depthwise
     if inside and (engine := activating(build.engines, whole, rest)) is not None:
@@ -173,8 +202,9 @@ def _bare(
 
 def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:
     """Define those gradients of x, weight and bias that are read."""
-    outer = build.values.image(arguments.gradient)
-    plain = _plain(build, arguments, outer.shape)
+    plain = _plain(build, arguments, build.current.value(arguments.gradient).shape)
+    outer, pitch = _range(build, arguments.gradient, plain, plain.output)
+    plain = msgspec.structs.replace(plain, output_pitch=pitch)
     of_x, of_weight, of_bias = (
         wanted and build.current.is_read(index) for index, wanted in enumerate(arguments.wanted)
     )
@@ -183,15 +213,20 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
     if of_x and arguments.compact:
         _gradient_of_some_pixels(build, arguments, plain, outer)
     elif of_x:
-        done = msgspec.structs.replace(plain, direction="backward_data")
-        value, layout = build.current.output(), Layout(done.result, "channels_last", done.image[1])
-        result = build.memory.new(value.name, value.shape, layout)
+        value, layout = (
+            build.current.output(),
+            Layout(plain.result, "channels_last", plain.image[1]),
+        )
+        result, place = _place(build, plain, 0, value.shape)
+        done = msgspec.structs.replace(plain, direction="backward_data", image_pitch=place)
+        if result is None:
+            result = build.memory.new(value.name, value.shape, layout)
         reads = [outer, _weight(build, arguments.weight, done)]
         build.steps.engine(_engine(build, done), reads, [result], "convolution_backward_data")
         build.values.define(0, result)
     if of_bias:
         pixels = outer.elements // outer.shape[1]
-        add_up(build, outer, (1, pixels, outer.shape[1]), 2)
+        add_up(build, outer, (1, pixels, outer.shape[1]), 2, pitch=pitch or None)
 
 
 def _gradient_of_some_pixels(
@@ -220,8 +255,9 @@ def _gradient_of_weight(
         reads, engine = [batches, outer, position], build.engine_for(in_place.backward)
         dtype = done.result
     else:
-        done = _of_weight(plain)
-        engine, image = _engine(build, done), _image(build, arguments.x, done)
+        image, pitch = _image(build, arguments.x, plain)
+        done = msgspec.structs.replace(_of_weight(plain), image_pitch=pitch)
+        engine = _engine(build, done)
         dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
         reads = [image, outer]
         problem = as_patches(done) if outer.layout.channels == outer.shape[1] else None
@@ -284,8 +320,21 @@ def _plain(
     )
 
 
-def _image(build: Builder, x: Ref, operation: products.Convolution) -> Tensor:
-    return build.values.wanted(x, Layout(operation.dtype, "channels_last", operation.image[1]))
+def _image(build: Builder, x: Ref, operation: products.Convolution) -> tuple[Tensor, int]:
+    """The operand of a convolution, as `_range`."""
+    return _range(build, x, operation, operation.image)
+
+
+def _range(
+    build: Builder, reference: Ref, operation: products.Convolution, shape: tuple[int, ...]
+) -> tuple[Tensor, int]:
+    """An image of a convolution, and its pitch if it is a range of a wider one that golow's
+    depthwise kernel reads there; otherwise 0."""
+    if is_depthwise(operation):
+        view = build.values.view(reference)
+        if pitch := range_pitch(view, shape, operation.dtype):
+            return view, pitch
+    return build.values.wanted(reference, Layout(operation.dtype, "channels_last", shape[1])), 0
 
 
 def _weight(build: Builder, weight: Ref, operation: products.Convolution) -> Tensor:

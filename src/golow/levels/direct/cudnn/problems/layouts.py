@@ -116,6 +116,22 @@ def pitch_in(layout: Layout, shape: Sequence[int]) -> int | None:
     return pitch if regular and last == 1 and pitch >= shape[-1] else None
 
 
+def pixel_pitch(layout: Layout, shape: Sequence[int]) -> int | None:
+    """Elements from one pixel of images [N, C, H, W], or one row of a matrix [N, C], to the next,
+    if all are in the order of NHWC, as far from one another, and their channels are adjacent; None
+    otherwise."""
+    strides = layout.strides(shape)
+    outer = (*range(len(shape) - 1, 1, -1), 0)  # from the innermost axis to the images
+    pitch = next((strides[axis] for axis in outer if shape[axis] > 1), shape[1])
+    steps = [1] * len(shape)
+    step = pitch
+    for axis in outer:
+        steps[axis] = step
+        step *= shape[axis]
+    regular = same_memory(shape, Layout(layout.dtype, "strided", steps=tuple(steps)), layout)
+    return pitch if regular and pitch >= shape[1] else None
+
+
 def with_pitch(dtype: str, shape: Sequence[int], pitch: int) -> Layout:
     """Rows of the last axis with this many elements from one to the next, in PyTorch's order."""
     outer = [pitch * math.prod(shape[axis + 1 : -1]) for axis in range(len(shape) - 1)]

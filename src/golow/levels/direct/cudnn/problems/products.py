@@ -22,6 +22,8 @@ class Convolution(Record, frozen=True, kw_only=True):
     read; result: of what is written. bias (dtype), residual (like the output) and clip, the limits
     of the result, are for the forward direction only, as are activation, what follows the clip, and
     frozen and cold: the weight is the same in every iteration, and it is not in the GPU's cache.
+    image_pitch, output_pitch: elements from one pixel to the next where image or output is a range
+    of a wider one, for golow's own depthwise kernels; otherwise 0.
 
     Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
     gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
@@ -45,6 +47,8 @@ class Convolution(Record, frozen=True, kw_only=True):
     activation: Activation | None = None
     frozen: bool = False
     cold: bool = False
+    image_pitch: int = 0
+    output_pitch: int = 0
 
     @property
     def weight(self) -> tuple[int, ...]:
@@ -72,6 +76,11 @@ class Convolution(Record, frozen=True, kw_only=True):
         return self.groups > 1 and self.groups == self.image[1]
 
     @property
+    def of_ranges(self) -> bool:
+        """True if image or output is a range of a wider one."""
+        return bool(self.image_pitch or self.output_pitch)
+
+    @property
     def flops(self) -> int:
         """Its arithmetic, two a multiplication with addition."""
         return 2 * math.prod(self.output) * math.prod(self.weight[1:])
@@ -80,7 +89,9 @@ class Convolution(Record, frozen=True, kw_only=True):
     def operand_bytes(self) -> tuple[int, ...]:
         """Sizes of the operands in their order, in bytes."""
         read, written = ITEM_BYTES[self.dtype], ITEM_BYTES[self.result]
-        image, output, weight = map(math.prod, (self.image, self.output, self.weight))
+        image = math.prod(self.image) // self.image[1] * (self.image_pitch or self.image[1])
+        output = math.prod(self.output) // self.output[1] * (self.output_pitch or self.output[1])
+        weight = math.prod(self.weight)
         if self.direction == "forward":
             sizes = [image * read, weight * read]
             sizes += [self.output[1] * read] if self.bias else []

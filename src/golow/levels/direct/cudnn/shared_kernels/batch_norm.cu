@@ -20,8 +20,12 @@
 // images is __restrict__: y may alias x or residual, since a thread reads what it overwrites.
 //
 // The code before this file may define ACTIVATED, a function of the clipped result. Backward then
-// computes its argument again.
+// computes its argument again. It may define RESULT_PITCH, the elements from one row of y to the
+// next where y is a range of a wider image; then y aliases nothing.
 
+#ifndef RESULT_PITCH
+#define RESULT_PITCH channels
+#endif
 #ifndef ACTIVATED
 #define ACTIVATED(value) (value)
 #endif
@@ -157,7 +161,7 @@ __device__ void apply(const T* x, const T* residual, T* y, unsigned char* mask, 
       }
       if (row + a * at.step < at.last) {
         const size_t place = (size_t)(row + a * at.step) * channels + at.channel;
-        store<V>(y + place, vector[a]);
+        store<V>(y + (size_t)(row + a * at.step) * RESULT_PITCH + at.channel, vector[a]);
         if (mask) mask[place / V] = bits_of(vector[a], lowest, highest);
       }
     }

@@ -8,6 +8,7 @@ longer on average than with the fastest tiling that was tried at each shape.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isinf, nan
 from pathlib import Path
 from typing import NamedTuple
@@ -85,24 +86,27 @@ def batch_norm(
     epsilon: float,
     clip: Clip = NO_CLIP,
     formula: str = "",
+    pitch: int = 0,
     clusters: bool = True,
 ) -> Launches:
     """Training: y = formula(clip((x - mean) / sqrt(variance + epsilon) * scale + shift + added)).
 
-    added: the residual. formula: C over ``value``, none if empty.
+    added: the residual. formula: C over ``value``, none if empty. pitch: elements from one row of y
+    to the next, if there are gaps.
 
     Pointers: x, residual, scale, shift, y, mean, inverse_deviation, running_mean, running_variance,
     mask, scratch. Images are [rows, channels] of the dtype. The mask of `mask_bytes` states where y
     was clipped. All others are [channels] of float32. residual, scale, shift, the running
     statistics and mask may be 0: absent. The running statistics are updated in place by momentum,
-    with the unbiased variance. y may alias x or residual.
+    with the unbiased variance. y may alias x or residual if it has no gaps.
 
     clusters: whether the GPU has them (sm_90 and later). Raises ValueError for other dtypes and for
     empty images.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     sizes, limits = integers(rows, channels), _limits(clip)
-    code = _defining("ACTIVATED(value)", formula, dtype)
+    activated = approximate(formula, dtype)
+    code = _defining({"ACTIVATED(value)": activated, "RESULT_PITCH": pitch})
     kind, statistics = C_TYPES[dtype], floats(momentum, epsilon)
     if at_once:
         return Launches((_at_once(FORWARD, kind, tiling, (*sizes, *limits, *statistics), code),))
@@ -127,6 +131,7 @@ def batch_norm_backward(
     masked: bool = False,
     second: SomePixels | None = None,
     residual: bool = True,
+    pitches: tuple[int, int] = (0, 0),
     clusters: bool = True,
 ) -> Launches:
     """The gradients of `batch_norm` with that clip, or with an activation that does not clip.
@@ -146,13 +151,18 @@ def batch_norm_backward(
     formula: C over ``gradient`` and ``value``, the gradient of the activation from that of its
     result and its argument, which is computed again from x, scale and shift. Raises ValueError with
     a clip, or with dresidual.
+
+    pitches: elements from one row of gradient, and of second, to the next; 0 if there are no gaps.
+    What has gaps aliases nothing.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     if formula and (residual or clip != NO_CLIP):
         raise ValueError("the gradient of an activation beside that of a clip or a residual")
     mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
     mask = "FUNCTION" if formula else mask
-    code = _defining("ACTIVATED_GRADIENT(gradient, value)", formula, dtype)
+    names = ("ACTIVATED_GRADIENT(gradient, value)", "GRADIENT_PITCH", "SECOND_PITCH")
+    texts = (approximate(formula, dtype), *pitches)
+    code = _defining(dict(zip(names, texts, strict=True)))
     sizes, limits = integers(rows, channels), _limits(clip)
     pixels = "AllPixels" if second is None else f"SomePixels<{', '.join(map(str, second))}>"
     kind = f"{C_TYPES[dtype]}, {mask}, {pixels}"
@@ -227,11 +237,9 @@ def _check(rows: int, channels: int) -> None:
 # ------------------------------------------------------------ kernels
 
 
-def _defining(name: str, formula: str, dtype: str) -> str:
-    """The code before the kernels, with a macro if there is a formula."""
-    if not formula:
-        return CODE
-    return f"{CODE}#define {name} ({approximate(formula, dtype)})\n"
+def _defining(macros: Mapping[str, object]) -> str:
+    """The code before the kernels, with those macros that stand for something."""
+    return "".join(f"#define {name} ({text})\n" for name, text in macros.items() if text) + CODE
 
 
 def _at_once(

@@ -20,7 +20,16 @@
 // The code before this file may define ACTIVATED_GRADIENT, the gradient of an activation that does
 // not clip, from the gradient of its result and its argument n * scale + shift, which is computed
 // again. There is no dresidual then.
+//
+// It may define GRADIENT_PITCH and SECOND_PITCH, the elements from one row to the next of gradients
+// that are ranges of wider images. Nothing aliases those.
 
+#ifndef GRADIENT_PITCH
+#define GRADIENT_PITCH channels
+#endif
+#ifndef SECOND_PITCH
+#define SECOND_PITCH channels
+#endif
 #ifndef ACTIVATED_GRADIENT
 #define ACTIVATED_GRADIENT(gradient, value) (gradient)
 #endif
@@ -53,6 +62,7 @@ template <typename T, int V, Mask MASK, typename Second> struct Images {
   const T *gradient, *second;
   const unsigned char* mask;
   const T* x;
+  bool adjacent = false;  // the gradient's rows follow one another, whatever its pitch was
   float low, high;
   float center[V] = {}, factor[V] = {}, offset[V] = {};
 
@@ -77,8 +87,10 @@ template <typename T, int V, Mask MASK, typename Second> struct Images {
     const size_t place = (size_t)row * channels + channel;
     const int other = Second::row(row);
     Row<T, V> found = {};
-    found.gradient = load<V>(gradient + place);
-    if (second && other >= 0) found.second = load<V>(second + (size_t)other * channels + channel);
+    const int pitch = adjacent ? channels : GRADIENT_PITCH;
+    found.gradient = load<V>(gradient + (size_t)row * pitch + channel);
+    if (second && other >= 0)
+      found.second = load<V>(second + (size_t)other * SECOND_PITCH + channel);
     found.x = load<V>(x + place);
     if constexpr (MASK == BITS) found.bits = mask[place / V];
     return found;
@@ -172,6 +184,7 @@ __device__ void apply(Images<T, V, MASK, Second>& images, T* dx, const T* dresid
                       int channels, const Affine<V>& by) {
   if (dresidual) {  // g went through the clip already; applying it again changes nothing
     images.gradient = dresidual;
+    images.adjacent = true;
     images.second = nullptr;
   }
   for (int row = at.first; row < at.last; row += at.step) {

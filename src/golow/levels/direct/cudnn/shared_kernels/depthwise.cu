@@ -15,7 +15,8 @@
 // it goes down the image, loads each row of x once, and has the sums of all rows of y that read it;
 // or its block loads a tile of x at once. All add in the same order. A block is X vectors wide. The window's sizes are template arguments,
 // so that its loops are unrolled. The code before this file may define ACTIVATED, a function of the
-// clipped result.
+// clipped result, and X_PITCH and Y_PITCH, the elements from one pixel to the next of images that are
+// ranges of wider ones.
 
 template <int ROWS, int COLUMNS, int STRIDE_Y, int STRIDE_X, int DILATION_Y, int DILATION_X>
 struct Window {
@@ -24,6 +25,12 @@ struct Window {
   static constexpr int dilation_y = DILATION_Y, dilation_x = DILATION_X;
 };
 
+#ifndef X_PITCH
+#define X_PITCH at.channels
+#endif
+#ifndef Y_PITCH
+#define Y_PITCH at.filters
+#endif
 #ifndef ACTIVATED
 #define ACTIVATED(value) (value)
 #endif
@@ -55,7 +62,7 @@ __device__ inline void meet_row(const T* row, int left, const Shape& at, Meet me
 #pragma unroll
   for (int i = 0; i < SPAN; ++i) {
     if (left + i < 0 || left + i >= at.width) continue;
-    const Vector<T, V> vector = load<V>(row + (ptrdiff_t)(left + i) * at.channels);
+    const Vector<T, V> vector = load<V>(row + (ptrdiff_t)(left + i) * X_PITCH);
     float values[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) values[v] = convert<float>(vector.item[v]);
@@ -103,7 +110,7 @@ __device__ inline void write_strip(T* y, const float (&sum)[STRIP][V], int line,
       const float value = clipped(sum[j][v], low, high);
       vector.item[v] = convert<T>(ACTIVATED(value));
     }
-    store<V>(y + ((size_t)line * at.out_width + q + j) * at.filters + k, vector);
+    store<V>(y + ((size_t)line * at.out_width + q + j) * Y_PITCH + k, vector);
   }
 }
 
@@ -129,7 +136,7 @@ __device__ void slide(const T* x, const W* weight, const float* bias, T* y, cons
     for (int r = 0; r < P::R; ++r) {
       const int h = strip.p * P::stride_y - at.top + r * P::dilation_y;
       if (h < 0 || h >= at.height) continue;
-      const T* row = x + ((size_t)strip.image * at.height + h) * at.width * at.channels + k / M;
+      const T* row = x + ((size_t)strip.image * at.height + h) * at.width * X_PITCH + k / M;
       meet_row<P, V, STRIP>(row, strip.q * P::stride_x - at.left, at,
                             [&](int j, int s, const float (&values)[V]) {
 #pragma unroll
@@ -170,7 +177,7 @@ __global__ void __launch_bounds__(256)
   for (long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y; i < all; i += step) {
     const int q = (int)(i % strips) * STRIP, image = (int)(i / strips / runs);
     const int p = (int)(i / strips % runs) * run, rows = min(run, at.out_height - p);
-    const T* pixels = x + (size_t)image * at.height * at.width * at.channels + k / M;
+    const T* pixels = x + (size_t)image * at.height * at.width * X_PITCH + k / M;
     float sum[OPEN][STRIP][V];
 #pragma unroll
     for (int slot = 0; slot < OPEN; ++slot)
@@ -184,7 +191,7 @@ __global__ void __launch_bounds__(256)
         const int h = (p + round) * P::stride_y + d - at.top;
         const bool read = round * P::stride_y + d < (rows - 1) * P::stride_y + P::R;
         if (!read || h < 0 || h >= at.height) continue;
-        meet_row<P, V, STRIP>(pixels + (size_t)h * at.width * at.channels,
+        meet_row<P, V, STRIP>(pixels + (size_t)h * at.width * X_PITCH,
                               q * P::stride_x - at.left, at,
                               [&](int j, int s, const float (&values)[V]) {
 #pragma unroll
@@ -232,7 +239,7 @@ __global__ void __launch_bounds__(X * ROWS * STRIPS)
   const int image = blockIdx.x / (across * down);
   const int p = blockIdx.x / across % down * ROWS, q = blockIdx.x % across * STRIPS * STRIP;
   const int above = p * P::stride_y - at.top, before = q * P::stride_x - at.left;
-  const T* pixels = x + (size_t)image * at.height * at.width * at.channels;
+  const T* pixels = x + (size_t)image * at.height * at.width * X_PITCH;
   for (int start = threadIdx.y * X + threadIdx.x; start < HEIGHT * WIDTH * X;
        start += AT_ONCE * THREADS) {
     Vector<T, V> held[AT_ONCE];
@@ -245,7 +252,7 @@ __global__ void __launch_bounds__(X * ROWS * STRIPS)
                           w >= 0 && w < at.width;
 #pragma unroll
       for (int v = 0; v < V; ++v) held[j].item[v] = convert<T>(0.f);
-      if (inside) held[j] = load<V>(pixels + ((size_t)h * at.width + w) * at.channels + c);
+      if (inside) held[j] = load<V>(pixels + ((size_t)h * at.width + w) * X_PITCH + c);
     }
 #pragma unroll
     for (int j = 0; j < AT_ONCE; ++j) {
@@ -320,7 +327,7 @@ __global__ void __launch_bounds__(256)
         const int q = met<P::stride_x>(w + at.left, s * P::dilation_x, at.out_width);
         if (q < 0) continue;
         const T* gradient =
-            dy + (((size_t)n * at.out_height + p) * at.out_width + q) * at.filters + c * M;
+            dy + (((size_t)n * at.out_height + p) * at.out_width + q) * Y_PITCH + c * M;
 #pragma unroll
         for (int m = 0; m < M; ++m) {
           const Vector<T, V> vector = load<V>(gradient + m);
@@ -333,7 +340,7 @@ __global__ void __launch_bounds__(256)
     Vector<T, V> vector;
 #pragma unroll
     for (int v = 0; v < V; ++v) vector.item[v] = convert<T>(sum[v]);
-    store<V>(dx + (size_t)i * at.channels + c, vector);
+    store<V>(dx + (size_t)i * X_PITCH + c, vector);
   }
 }
 
@@ -356,7 +363,7 @@ __global__ void __launch_bounds__(256)
     for (int j = 0; j < STRIP; ++j) {
       if (strip.q + j >= at.out_width) continue;
       const Vector<T, V> vector =
-          load<V>(dy + ((size_t)strip.line * at.out_width + strip.q + j) * at.filters + k);
+          load<V>(dy + ((size_t)strip.line * at.out_width + strip.q + j) * Y_PITCH + k);
 #pragma unroll
       for (int v = 0; v < V; ++v) gradient[j][v] = convert<float>(vector.item[v]);
     }
@@ -364,7 +371,7 @@ __global__ void __launch_bounds__(256)
     for (int r = 0; r < P::R; ++r) {
       const int h = strip.p * P::stride_y - at.top + r * P::dilation_y;
       if (h < 0 || h >= at.height) continue;
-      const T* row = x + ((size_t)strip.image * at.height + h) * at.width * at.channels + k / M;
+      const T* row = x + ((size_t)strip.image * at.height + h) * at.width * X_PITCH + k / M;
       meet_row<P, V, STRIP>(row, strip.q * P::stride_x - at.left, at,
                             [&](int j, int s, const float (&values)[V]) {
 #pragma unroll

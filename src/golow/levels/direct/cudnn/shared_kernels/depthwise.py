@@ -108,7 +108,7 @@ def backward_weight(dtype: str, convolution: Convolution) -> Launches:
         (parts, tiles, 1),
         (32, WALKERS, 1),
         _shape(convolution),
-        code=CODE,
+        code=_code(convolution),
     )
     return with_parts_added(sums, convolution.weights, parts)
 
@@ -209,7 +209,8 @@ def _slide(
         tiles = convolution.images * ceiling(convolution.out_height, rows) * across
         numbers = f"{width}, {lanes}, {multiplier}, {strip}, {rows}, {strips}"
         grid, block = (tiles, ceiling(vectors, lanes), 1), (lanes, rows * strips, 1)
-        return Kernel(FILE, f"{name}_in_tiles<{types}, {numbers}>", grid, block, scalars, code=CODE)
+        name, code = f"{name}_in_tiles<{types}, {numbers}>", _code(convolution)
+        return Kernel(FILE, name, grid, block, scalars, code=code)
     places = _strips(convolution, strip)
     if run:
         name, scalars = f"{name}_rolling", (*scalars, *integers(run))
@@ -220,6 +221,7 @@ def _slide(
         ceiling(vectors, lanes),
         places,
         scalars,
+        _code(convolution),
     )
 
 
@@ -240,17 +242,18 @@ def _gather(dtype: str, weight_dtype: str, convolution: Convolution) -> Kernel:
         ceiling(vectors, lanes),
         convolution.images * convolution.height * convolution.width,
         _shape(convolution),
+        _code(convolution),
     )
 
 
 def _over_pixels(
-    expression: str, lanes: int, tiles: int, places: int, scalars: tuple[np.generic, ...]
+    expression: str, lanes: int, tiles: int, places: int, scalars: tuple[np.generic, ...], code: str
 ) -> Kernel:
     """One launch over ``places`` positions of images, for tiles of channels. A block loads its
     filters once and then iterates over positions."""
     walkers = THREADS // lanes
     blocks = max(min(ceiling(places, walkers), ceiling(4 * FULL_GRID, tiles)), 1)
-    return Kernel(FILE, expression, (blocks, tiles, 1), (lanes, walkers, 1), scalars, code=CODE)
+    return Kernel(FILE, expression, (blocks, tiles, 1), (lanes, walkers, 1), scalars, code=code)
 
 
 def _reversed(convolution: Convolution) -> Convolution:
@@ -266,7 +269,16 @@ def _reversed(convolution: Convolution) -> Convolution:
         out_height=convolution.height,
         out_width=convolution.width,
         padding=(reach[0] - convolution.padding[0], reach[1] - convolution.padding[1]),
+        image_pitch=convolution.output_pitch,
+        output_pitch=convolution.image_pitch,
     )
+
+
+def _code(convolution: Convolution) -> str:
+    """The code before the kernels, with the pitches of images that have gaps."""
+    pitches = {"X_PITCH": convolution.image_pitch, "Y_PITCH": convolution.output_pitch}
+    lines = (f"#define {name} {pitch}\n" for name, pitch in pitches.items() if pitch)
+    return "".join(lines) + CODE
 
 
 def _window(convolution: Convolution) -> str:

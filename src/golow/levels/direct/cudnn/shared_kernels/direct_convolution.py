@@ -30,7 +30,8 @@ ADDING_LANES = 8
 class Convolution:
     """A convolution's geometry. x is [images, height, width, channels], y [images, out_height,
     out_width, filters], weights [filters, R, S, channels / groups] with kernel = (R, S). padding is
-    (top, left); the other two sides follow from the size of y.
+    (top, left); the other two sides follow from the size of y. image_pitch, output_pitch: elements
+    from one pixel to the next, for a depthwise convolution of ranges of wider images; 0 without.
 
     Raises ValueError for numbers that do not describe a convolution.
     """
@@ -47,6 +48,8 @@ class Convolution:
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
+    image_pitch: int = 0
+    output_pitch: int = 0
 
     def __post_init__(self) -> None:
         images = (self.images, self.height, self.width, self.out_height, self.out_width)
