@@ -32,7 +32,8 @@ WRITERS = {
     Convolution.op(): 12,
     ConvolutionBackward.op(): 12,
 }
-# Of these the results are written there only if nothing else reads them: layers want whole images.
+# Of these the results are written there only if all others that read them can read a range of an
+# image, too: most layers want whole ones.
 ALONE = {BatchNorm.op(), Convolution.op(), ConvolutionBackward.op()}
 
 
@@ -117,12 +118,14 @@ def _may_lie(links: Links, maker: int, name: str, joined: int) -> bool:
     between = sum(not is_view(node) for node in links.nodes[maker:joined])
     near = between <= WRITERS.get(links.nodes[maker].op, -1)
     others = [links.nodes[position] for position in links.readers[name] if position != joined]
-    alone = all(_knows_clipping(node, name) for node in others)
+    alone = all(_reads_ranges(links, node, name) for node in others)
     return near and name not in links.returned and (alone or links.nodes[maker].op not in ALONE)
 
 
-def _knows_clipping(node: Node, name: str) -> bool:
-    """True for the gradient of a norm with this result, which finds out elsewhere where that was
-    clipped."""
-    gradient = BatchNormBackward.of(node)
-    return gradient is not None and gradient.result == Ref(name=name)
+def _reads_ranges(links: Links, node: Node, name: str) -> bool:
+    """True for a depthwise convolution of the value and its gradient, and for the gradient of a
+    norm with this result, which finds out elsewhere where that was clipped."""
+    norm, layer = BatchNormBackward.of(node), Convolution.of(node) or ConvolutionBackward.of(node)
+    if layer is not None and layer.x.name == name:
+        return layer.groups == links.values[name].shape[1]
+    return norm is not None and norm.result == Ref(name=name)

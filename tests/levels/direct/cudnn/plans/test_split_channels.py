@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.records.workload import Mode
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.direct.libraries_on_cpu import KnownEngines, LibrariesMachine
 from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
@@ -37,8 +38,23 @@ class Mixed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         parts = functional.relu(self.stem(x)).split((16, 8), 1)
-        y = torch.cat([layer(part) for layer, part in zip(self.layers, parts, strict=True)], 1)
+        mixed = [layer(part) for layer, part in zip(self.layers, parts, strict=True)]
+        y = torch.cat(mixed, 1)
         return self.head(functional.silu(self.norm(y)).mean((2, 3)))
+
+
+class Ghost(nn.Module):
+    """Half of the channels by a depthwise convolution of the other half (Han et al. 2019)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 16, 1)
+        self.cheap = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.last = nn.Conv2d(32, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.first(self.stem(x)))
+        return self.last(torch.cat([x, functional.relu(self.cheap(x))], 1))
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
@@ -56,10 +72,19 @@ def test_no_channels_are_copied(mode: Mode) -> None:
     }
 
 
+def test_an_activation_within_the_convolution_takes_no_step() -> None:
+    graph = lowered(Ghost(), "infer", SHAPE)
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)
+    operations = [step.operation for step in made.plan.steps]
+    assert operations == ["convolution"] * 4
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["infer", "train"])
-def test_every_value_is_where_the_plan_says(mode: Mode) -> None:
+@pytest.mark.parametrize(
+    ("network", "mode"), [(Mixed, "infer"), (Mixed, "train"), (Ghost, "infer")]
+)
+def test_every_value_is_where_the_plan_says(network: type[nn.Module], mode: Mode) -> None:
     torch.manual_seed(0)
-    graph = lowered(Mixed(), mode, SHAPE)
+    graph = lowered(network(), mode, SHAPE)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors)
+    follow(graph, cast("Engines", KnownEngines()), tensors, LibrariesMachine)

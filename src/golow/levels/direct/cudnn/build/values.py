@@ -112,7 +112,8 @@ class Values:
         """Return the channels in memory of a value [N, C, ...]: with padding if it was made so."""
         if reference.name in self._folded:
             return self._current.value(reference).shape[1]
-        return self.tensor(reference).layout.channels
+        channels = self.view(reference).layout.channels
+        return channels or self._current.value(reference).shape[1]
 
     def folded(self, reference: Ref) -> Folded:
         """Return a value as it was made, in the parts of its axes."""

@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import activated
 from golow.levels.direct.cudnn.steps.patches import as_patches, fastest_ns, is_faster, patches
+from golow.levels.direct.cudnn.steps.pixel_products import product_of_ranges
 from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
 from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, clip_of
@@ -53,9 +54,13 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     if first is not None and _saves_time(build, first, whole):
         _read_in_place(build, arguments, first)
         return
+    if (pixels := product_of_ranges(build, arguments, whole)) is not None:
+        build.values.define(0, pixels)
+        return
     image, pitch = _image(build, arguments.x, whole)
     whole = msgspec.structs.replace(whole, image_pitch=pitch)
     done, engine, result = _placed(build, whole)
+    whole = msgspec.structs.replace(whole, output_pitch=done.output_pitch)
     problem = as_patches(done)
     if problem is not None and is_faster(build.engines, problem, done):
         image, engine = patches(build, image, done), build.engine_for(problem)

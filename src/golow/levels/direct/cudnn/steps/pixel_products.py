@@ -1,0 +1,63 @@
+"""Convolutions of one pixel as products of matrices: of ranges of wider images, and written where
+they are joined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.engines.one_pixel import as_product
+from golow.levels.direct.cudnn.problems import products
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import Strides
+from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
+from golow.lower.operators.convolution import Convolution
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.build.builder import Builder
+
+UNIT = 16  # bytes that tensor cores load at a time; rows begin at multiples of it
+
+
+def product_of_ranges(
+    build: Builder, arguments: Convolution, whole: products.Convolution
+) -> Tensor | None:
+    """Add the convolution as a product if it reads or writes a range of a wider image, and return
+    its result; None if it does not, or is more than a product with bias and relu."""
+    problem = as_product(whole)
+    if problem is None or problem.residual or build.current.is_input(arguments.x):
+        return None
+    output, layout = build.current.output(), Layout(whole.result, "channels_last", whole.output[1])
+    x = build.values.view(arguments.x)
+    read = _pitch(x, whole.image, whole.dtype)
+    there = build.concatenations.tensor(output.name, whole.output, layout)
+    written = None if there is None else _pitch(there, whole.output, whole.result)
+    if not read and not written:
+        return None
+    if read is None:
+        x = build.values.image(arguments.x)
+    result = there if there is not None and written else None
+    result = result or build.memory.new(output.name, whole.output, layout)
+    aligned = all(tensor.offset % TENSOR_ALIGNMENT == 0 for tensor in (x, result))
+    problem = replace(
+        problem,
+        a=Strides(row=read or None),
+        d=Strides(row=written or None),
+        alignment=TENSOR_ALIGNMENT if aligned else UNIT,
+    )
+    rows = Layout(whole.dtype, "channels_last", whole.weight[1])
+    reads = [x, build.values.wanted(arguments.weight, rows)]
+    if arguments.bias is not None:
+        reads.append(build.values.wanted(arguments.bias, Layout(whole.dtype)))
+    build.steps.engine(build.engine_for(problem), reads, [result])
+    return result
+
+
+def _pitch(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> int | None:
+    """As `range_pitch`, for rows that begin at multiples of a unit."""
+    pitch = range_pitch(tensor, shape, dtype)
+    item = ITEM_BYTES[dtype]
+    aligned = pitch is not None and (pitch or shape[1]) * item % UNIT == 0
+    return pitch if aligned and tensor.offset % UNIT == 0 else None
