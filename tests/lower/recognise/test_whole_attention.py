@@ -74,6 +74,27 @@ def test_attention_is_one_operator(mode: Mode, causal: bool, groups: int) -> Non
     assert_close(case.run(graph), case.run(case.graph), "kept")
 
 
+class ChannelsFirst(nn.Module):
+    """Attention of an image's pixels, whose channels come before them, as in diffusion models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.Conv1d(6, 96, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.heads(x).unflatten(1, (2, 48)).chunk(3, 2)
+        found = functional.scaled_dot_product_attention(*(part.mT for part in heads))
+        return found.mT.flatten(1, 2).mean(2)
+
+
+def test_channels_before_pixels_are_no_obstacle_in_training() -> None:
+    """PyTorch has no kernel for such strides, and would trace products and a softmax."""
+    case = of(ChannelsFirst(), "train")
+    graph = kept(case)
+    assert count(graph, Attention) == count(graph, AttentionBackward) == 1
+    assert_close(case.run(graph), case.run(case.graph), "kept")
+
+
 MASKS = ["padding", "rows", "numbers"]
 LIBRARY = CUDNN._replace(masked=0)
 """Kernels that take no mask of truth values."""

@@ -13,6 +13,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback
 
+from golow.lower.aten.adjacent_heads import heads_adjacent
 from golow.lower.aten.dropped_attention_calls import dropped_attention_whole
 from golow.lower.aten.recurrence_calls import recurrences_whole
 from golow.lower.aten.resizing_calls import resizing_whole
@@ -83,6 +84,7 @@ def _graph(
         resizing_whole(),
         linear_scans_whole(),
         dropped_attention_whole(),
+        heads_adjacent(),
         choices_in_graph(),
         data_assignments_refused(),
         distributions_unchecked(),
