@@ -11,7 +11,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels import batch_norm as kernels
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import in_place_or_new
-from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
+from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch, seen_range
 from golow.levels.direct.formulas.activation_formulas import (
     NO_CLIP,
     Clip,
@@ -124,7 +124,8 @@ def _result(build: Builder, x: Tensor) -> tuple[Tensor, int]:
     else as x is stored."""
     name = build.current.output(0).name
     there = build.concatenations.tensor(name, x.shape, x.layout)
-    pitch = None if there is None else _pitch(there, x)
+    dense = x.elements == math.prod(x.shape)
+    pitch = range_pitch(there, x.shape, x.dtype) if there is not None and dense else None
     if there is None or pitch is None:
         return build.memory.new(name, x.shape, x.layout), 0
     return there, pitch
@@ -132,15 +133,9 @@ def _result(build: Builder, x: Tensor) -> tuple[Tensor, int]:
 
 def _gradient(build: Builder, reference: Ref, x: Tensor) -> tuple[Tensor, int]:
     """A gradient, with its pitch if it is a range of a wider image; otherwise as x is stored."""
-    made = build.values.view(reference)
-    pitch = _pitch(made, x)
-    return (made, pitch) if pitch else (build.values.wanted(reference, x.layout), 0)
-
-
-def _pitch(tensor: Tensor, x: Tensor) -> int | None:
-    """The pitch of a range of a wider image, if x has no padding."""
     dense = x.elements == math.prod(x.shape)
-    return range_pitch(tensor, x.shape, x.dtype) if dense else None
+    found = seen_range(build, reference, x.shape, x.dtype) if dense else None
+    return found if found and found[1] else (build.values.wanted(reference, x.layout), 0)
 
 
 def _vector(build: Builder, reference: Ref | None) -> Tensor | None:

@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import activated
 from golow.levels.direct.cudnn.steps.patches import as_patches, fastest_ns, is_faster, patches
 from golow.levels.direct.cudnn.steps.pixel_products import product_of_ranges
-from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
+from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch, seen_range
 from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, clip_of
 from golow.levels.direct.implementation import Implementation, Question
@@ -335,10 +335,11 @@ def _range(
 ) -> tuple[Tensor, int]:
     """An image of a convolution, and its pitch if it is a range of a wider one that golow's
     depthwise kernel reads there; otherwise 0."""
-    if is_depthwise(operation):
-        view = build.values.view(reference)
-        if pitch := range_pitch(view, shape, operation.dtype):
-            return view, pitch
+    found = (
+        seen_range(build, reference, shape, operation.dtype) if is_depthwise(operation) else None
+    )
+    if found is not None and found[1]:
+        return found
     return build.values.wanted(reference, Layout(operation.dtype, "channels_last", shape[1])), 0
 
 

@@ -12,7 +12,7 @@ from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.gemm import Strides
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
-from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch
+from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch, seen_range
 from golow.lower.operators.convolution import Convolution
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ def product_of_ranges(
     if problem is None or problem.residual or build.current.is_input(arguments.x):
         return None
     output, layout = build.current.output(), Layout(whole.result, "channels_last", whole.output[1])
-    x = build.values.view(arguments.x)
-    read = _pitch(x, whole.image, whole.dtype)
+    seen = seen_range(build, arguments.x, whole.image, whole.dtype)
+    read = seen and _in_units(*seen, whole.dtype)
     there = build.concatenations.tensor(output.name, whole.output, layout)
-    written = None if there is None else _pitch(there, whole.output, whole.result)
+    pitch = None if there is None else range_pitch(there, whole.output, whole.result)
+    written = pitch and there and _in_units(there, pitch, whole.result)
     if not read and not written:
         return None
-    if read is None:
-        x = build.values.image(arguments.x)
-    result = there if there is not None and written else None
-    result = result or build.memory.new(output.name, whole.output, layout)
-    aligned = all(tensor.offset % TENSOR_ALIGNMENT == 0 for tensor in (x, result))
+    x = seen[0] if seen and read else build.values.image(arguments.x)
+    if there is None or not written:
+        there = build.memory.new(output.name, whole.output, layout)
+    aligned = all(tensor.offset % TENSOR_ALIGNMENT == 0 for tensor in (x, there))
     problem = replace(
         problem,
         a=Strides(row=read or None),
@@ -51,13 +51,11 @@ def product_of_ranges(
     reads = [x, build.values.wanted(arguments.weight, rows)]
     if arguments.bias is not None:
         reads.append(build.values.wanted(arguments.bias, Layout(whole.dtype)))
-    build.steps.engine(build.engine_for(problem), reads, [result])
-    return result
+    build.steps.engine(build.engine_for(problem), reads, [there])
+    return there
 
 
-def _pitch(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> int | None:
-    """As `range_pitch`, for rows that begin at multiples of a unit."""
-    pitch = range_pitch(tensor, shape, dtype)
-    item = ITEM_BYTES[dtype]
-    aligned = pitch is not None and (pitch or shape[1]) * item % UNIT == 0
-    return pitch if aligned and tensor.offset % UNIT == 0 else None
+def _in_units(tensor: Tensor, pitch: int, dtype: str) -> int | None:
+    """The pitch, if rows begin at multiples of a unit."""
+    aligned = pitch * ITEM_BYTES[dtype] % UNIT == 0 and tensor.offset % UNIT == 0
+    return pitch if aligned else None

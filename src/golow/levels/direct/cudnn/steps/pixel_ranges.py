@@ -3,10 +3,16 @@ between pixels."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import pixel_pitch
 from golow.levels.direct.cudnn.shared_kernels.geometry import channel_vector
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.lower.ir.graph import Ref
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def range_pitch(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> int | None:
@@ -20,3 +26,15 @@ def range_pitch(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> int | Non
     if pitch is None or pitch % vector or offset % vector:
         return None
     return 0 if pitch == shape[1] else pitch
+
+
+def seen_range(
+    build: Builder, reference: Ref, shape: tuple[int, ...], dtype: str
+) -> tuple[Tensor, int] | None:
+    """A value as it is stored, and its pitch, as `range_pitch`; None for what has none. A view that
+    is still to be copied stays so."""
+    if build.values.folded(reference).strides is None:
+        return None
+    tensor = build.values.view(reference)
+    pitch = range_pitch(tensor, shape, dtype)
+    return None if pitch is None else (tensor, pitch)
