@@ -23,8 +23,10 @@
 // computes its argument again. It may define RESULT_PITCH, the elements from one row of y to the
 // next where y is a range of a wider image; then y aliases nothing.
 
-#ifndef RESULT_PITCH
-#define RESULT_PITCH channels
+#ifdef RESULT_PITCH
+#define RESULT_PLACE ((size_t)(row + a * at.step) * RESULT_PITCH + at.channel)
+#else
+#define RESULT_PLACE place
 #endif
 #ifndef ACTIVATED
 #define ACTIVATED(value) (value)
@@ -161,7 +163,7 @@ __device__ void apply(const T* x, const T* residual, T* y, unsigned char* mask, 
       }
       if (row + a * at.step < at.last) {
         const size_t place = (size_t)(row + a * at.step) * channels + at.channel;
-        store<V>(y + (size_t)(row + a * at.step) * RESULT_PITCH + at.channel, vector[a]);
+        store<V>(y + RESULT_PLACE, vector[a]);
         if (mask) mask[place / V] = bits_of(vector[a], lowest, highest);
       }
     }

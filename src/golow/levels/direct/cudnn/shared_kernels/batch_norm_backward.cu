@@ -24,8 +24,10 @@
 // It may define GRADIENT_PITCH and SECOND_PITCH, the elements from one row to the next of gradients
 // that are ranges of wider images. Nothing aliases those.
 
-#ifndef GRADIENT_PITCH
-#define GRADIENT_PITCH channels
+#ifdef GRADIENT_PITCH
+#define GRADIENT_PLACE (adjacent ? place : (size_t)row * GRADIENT_PITCH + channel)
+#else
+#define GRADIENT_PLACE place
 #endif
 #ifndef SECOND_PITCH
 #define SECOND_PITCH channels
@@ -87,8 +89,7 @@ template <typename T, int V, Mask MASK, typename Second> struct Images {
     const size_t place = (size_t)row * channels + channel;
     const int other = Second::row(row);
     Row<T, V> found = {};
-    const int pitch = adjacent ? channels : GRADIENT_PITCH;
-    found.gradient = load<V>(gradient + (size_t)row * pitch + channel);
+    found.gradient = load<V>(gradient + GRADIENT_PLACE);
     if (second && other >= 0)
       found.second = load<V>(second + (size_t)other * SECOND_PITCH + channel);
     found.x = load<V>(x + place);
