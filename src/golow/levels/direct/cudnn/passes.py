@@ -54,6 +54,7 @@ from golow.lower.fuse.products import (
     multiply_outer_products,
     scale_products,
 )
+from golow.lower.fuse.repeated_products import multiply_repeated_once
 from golow.lower.fuse.requantisation import fuse_requantisation
 from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
@@ -224,6 +225,7 @@ INFERENCE: Order = (
     reduce_few_elementwise,
     attend_in_steps,
     multiply_few_rows,
+    multiply_repeated_once,
     fuse_requantisation,
     round_within_norms,
     eliminate_dead_code,
