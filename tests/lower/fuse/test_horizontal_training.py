@@ -117,6 +117,7 @@ def test_ranks_average_joined_gradients_in_one_bucket(case: Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", [True], indirect=True, ids=["biases"])
 def test_every_value_is_where_the_plan_says(graph: Graph) -> None:
     tensors = {item.value.name: _small(drawn(item.value)) for item in graph.inputs}
     follow(graph, cast("Engines", KnownEngines()), tensors, LibrariesMachine, limit=1e-3)

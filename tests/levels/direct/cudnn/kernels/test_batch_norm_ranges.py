@@ -76,9 +76,8 @@ def assert_ranges(launch: Launch, dtype: str, rows: int, channels: int) -> None:
     assert all(torch.equal(one, other) for one, other in zip(wanted, found, strict=True))
 
 
-@pytest.mark.parametrize(("rows", "channels"), SHAPES)
-def test_ranges_on_this_processor(rows: int, channels: int) -> None:
-    assert_ranges(on_host, "float32", rows, channels)
+def test_ranges_on_this_processor() -> None:
+    assert_ranges(on_host, "float32", *SHAPES[0])
 
 
 @pytest.mark.gpu

@@ -74,9 +74,8 @@ def assert_ranges(launch: Launch, dtype: str, window: int, stride: int, first: b
             assert bool((other[:, one.shape[1] :] == BEFORE).all())
 
 
-@pytest.mark.parametrize(("window", "stride"), [(3, 1), (5, 2)])
-def test_ranges_on_this_processor(window: int, stride: int) -> None:
-    assert_ranges(on_host, "float32", window, stride, first=window == 5)
+def test_ranges_on_this_processor() -> None:
+    assert_ranges(on_host, "float32", 3, 1, first=True)
 
 
 @pytest.mark.gpu
