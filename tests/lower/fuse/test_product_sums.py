@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 class Block(nn.Module):
-    """A block as transformers have it: its input is read by three layers and twice added to."""
+    """A block as transformers have it: its input is read by three layers and twice added to. The
+    layers have a width at which they are not joined."""
 
     def __init__(self) -> None:
         super().__init__()
         self.before, self.after = nn.LayerNorm(16), nn.LayerNorm(16)
-        self.three = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
-        self.outer, self.up, self.down = nn.Linear(16, 16), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.three = nn.ModuleList(nn.Linear(16, 12) for _ in range(3))
+        self.outer, self.up, self.down = nn.Linear(12, 16), nn.Linear(16, 32), nn.Linear(32, 16)
 
     def forward(self, x: Tensor) -> Tensor:
         normed = self.before(x)
