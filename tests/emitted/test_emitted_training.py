@@ -205,7 +205,7 @@ def test_what_is_not_written_is_named(tmp_path: Path) -> None:
     x, y, optimizer = torch.randn(8, 6), torch.arange(8) % 5, case("lenet5").optimizer
     batches, names = (Batch((x,), (y,)),), first_names(module)
     with stepped(module, optimizer, (x, y)) as step:
-        said = "cannot be written as C\\+\\+: dropout of 1 runs in NumPy"
+        said = "cannot be written as C\\+\\+: dropout of 1 draws random numbers"
         with pytest.raises(GolowError, match=said):
             write_step(step, batches, tmp_path / "made", "d", optimizer, (), names)
     assert not (tmp_path / "made").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from golow.levels.direct.buffers import UNDECIDED
 from golow.levels.direct.node import CurrentNode
 from golow.levels.direct.onednn.bindings.constants import SCRATCHPAD
@@ -65,9 +67,12 @@ class StepList:
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
         operation: str = "",
+        beside: Sequence[np.ndarray] = (),
     ) -> None:
-        """Add a generated kernel as a step; its pointers are ``reads``, ``writes``."""
-        self._add(KernelCall(kernel, (*reads, *writes)), reads, writes, "generated", operation)
+        """Add a generated kernel as a step; its pointers are ``reads``, ``writes``, and memory
+        outside the plan."""
+        call = KernelCall(kernel, (*reads, *writes), beside)
+        self._add(call, reads, writes, "generated", operation)
 
     def _add(
         self,

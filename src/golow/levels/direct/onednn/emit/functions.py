@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 from golow.levels.direct.onednn.build.load_once import Computed
 from golow.levels.direct.onednn.build.values import copy_array
-from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, PrimitiveCall, Tensor
+from golow.levels.direct.onednn.steps.built_plan import (
+    ArrayCall,
+    Built,
+    KernelCall,
+    PrimitiveCall,
+    Tensor,
+)
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
@@ -27,6 +33,9 @@ def not_emitted(built: Built) -> Iterator[Unsupported]:
         if isinstance(call, PrimitiveCall) and call.primitive.description.scales:
             layer = step.modules[0] or "the model"
             reason = f"{step.operation} of {layer} computes in whole numbers"
+            yield Unsupported("onednn", reason)
+        if isinstance(call, KernelCall) and call.beside:
+            reason = f"{step.operation} of {step.modules[0] or 'the model'} draws random numbers"
             yield Unsupported("onednn", reason)
         if not isinstance(call, ArrayCall) or function_call(call) is not None:
             continue

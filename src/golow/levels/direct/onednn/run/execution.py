@@ -14,16 +14,13 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.bundle_arrays import STATE, Batch, Read
-from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
 from golow.levels.direct.onednn.bindings.library import (
     Descriptor,
     Engine,
-    ExecArg,
     Memory,
     OneDnnError,
     library,
 )
-from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.run.compiled_calls import (
     Bound,
     Use,
@@ -32,6 +29,7 @@ from golow.levels.direct.onednn.run.compiled_calls import (
     of_primitive,
 )
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop, pool
+from golow.levels.direct.onednn.run.layout_copy import Reorder, primitive_arguments
 from golow.levels.direct.onednn.run.shared_weights import Place, Region, SharedWeights
 from golow.levels.direct.onednn.steps.built_plan import DTYPES, ArrayCall, Built, KernelCall, Tensor
 from golow.levels.direct.onednn.steps.built_plan import Call as PlannedCall
@@ -285,18 +283,21 @@ class Execution:
             if self._is_given(tensor):
                 self._of_given[tensor.buffer].append((memory, tensor.offset))
         self._memories += memories.values()
-        arguments = _exec_arguments(memories)
+        arguments = primitive_arguments(memories)
         self._arguments.append(arguments)
         execute, stream = library().dnnl_primitive_execute, self.engine.stream.handle
         return of_primitive(execute, call.primitive.handle, stream, arguments)
 
     def _bound_kernel(self, call: KernelCall) -> Bound:
-        pointers = (ctypes.c_void_p * len(call.arguments))()
+        count = len(call.arguments)
+        pointers = (ctypes.c_void_p * (count + len(call.beside)))()
         for position, tensor in enumerate(call.arguments):
             pointers[position] = self.address(tensor)
             if self._is_given(tensor):
                 pointer = (pointers, position, tensor.offset)
                 self._pointers_to_given[tensor.buffer].append(pointer)
+        for position, memory in enumerate(call.beside, count):
+            pointers[position] = _address(memory)
         numbers = (ctypes.c_long * len(call.kernel.numbers))(*call.kernel.numbers)
         self._arguments += pointers, numbers
         assert self._pool is not None  # noqa: S101 - there is a function, so there is a pool
@@ -342,43 +343,8 @@ class Execution:
         np.frombuffer(region.map, np.float32, data.size, start)[...] = data.ravel()
 
 
-class Reorder:
-    """A copy of a tensor into another layout, at any address. source_at: where it is."""
-
-    def __init__(
-        self, engine: Engine, source: Descriptor, source_at: int, target: Descriptor
-    ) -> None:
-        self._engine = engine
-        self._primitive = Primitive(engine, "reorder", source, target)
-        self._scratch = Region(self._primitive.scratchpad.bytes)
-        self._target = Memory(engine, target, 0)
-        self._memories = {
-            SRC: Memory(engine, source, source_at),
-            DST: self._target,
-            SCRATCHPAD: Memory(engine, self._primitive.scratchpad, self._scratch.address),
-        }
-
-    def to(self, address: int) -> None:
-        """Copy it there."""
-        if status := library().dnnl_memory_set_data_handle(self._target.handle, address):
-            raise OneDnnError("dnnl_memory_set_data_handle", status)
-        _execute(self._primitive, self._engine, self._memories)
-
-
-def _execute(primitive: Primitive, engine: Engine, memories: Mapping[int, Memory]) -> None:
-    arguments = _exec_arguments(memories)
-    execute = library().dnnl_primitive_execute
-    if status := execute(primitive.handle, engine.stream.handle, len(memories), arguments):
-        raise OneDnnError("dnnl_primitive_execute", status)
-
-
 def _copy_bytes(source: int, size: int, target: int) -> None:
     ctypes.memmove(target, source, size)
-
-
-def _exec_arguments(memories: Mapping[int, Memory]) -> Any:
-    pairs = [ExecArg(argument, memory.handle) for argument, memory in memories.items()]
-    return (ExecArg * len(pairs))(*pairs)
 
 
 def _plain_like(tensor: Tensor) -> Descriptor:

@@ -13,6 +13,7 @@ from ml_dtypes import bfloat16
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.kernels import Kernel
+from golow.levels.direct.onednn.kernels.dropout import generator
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Operand, Plan
 
@@ -77,10 +78,12 @@ class ArrayCall(NamedTuple):
 
 
 class KernelCall(NamedTuple):
-    """Run a generated kernel on these tensors, in the order of its pointers."""
+    """Run a generated kernel on these tensors, in the order of its pointers. beside: memory outside
+    the plan, which its last pointers are."""
 
     kernel: Kernel
     arguments: Sequence[Tensor]
+    beside: Sequence[np.ndarray] = ()
 
 
 Call = PrimitiveCall | ArrayCall | KernelCall
@@ -113,13 +116,21 @@ Mean = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 class Switches:
     """Switches that may change between iterations without building a new plan. mean: over the ranks
-    of the training run."""
-
-    dropout = True
+    of the training run. generator: the random numbers of kernels; random: the same for NumPy."""
 
     def __init__(self, seed: int, mean: Mean | None = None) -> None:
-        self.random = np.random.default_rng(seed)
+        self.generator = generator(seed)
+        self.random = np.random.Generator(np.random.PCG64(seed))
         self.mean = mean or _without_ranks
+
+    @property
+    def dropout(self) -> bool:
+        """True if random layers drop."""
+        return bool(self.generator["active"])
+
+    @dropout.setter
+    def dropout(self, active: bool) -> None:
+        self.generator["active"] = active
 
 
 def _without_ranks(arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
