@@ -21,7 +21,7 @@ from golow.levels.direct.onednn.bindings.constants import (
 from golow.levels.direct.onednn.bindings.library import Descriptor, array, number, numbers
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.build.builder import Builder
-from golow.levels.direct.onednn.kernels import updates
+from golow.levels.direct.onednn.kernels import flagged_rows, updates
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.lower.ir.graph import Ref
 from golow.lower.plan.memory_traffic import SCRATCH
@@ -39,8 +39,15 @@ def in_one_pass(build: Builder, settings: updates.Update) -> None:
         or build.memory.new(build.current.output_name(index), shape, layout)
         for index in range(len(step.writes))
     ]
-    kernel = updates.update(step, rows[0].shape[0])
-    build.steps.kernel(kernel, [*rows, *numbers], [flat(result) for result in results])
+    flags, reads = rows[0].flags, [*rows, *numbers]  # the gradient is the first row
+    if flags is None:
+        kernel = updates.update(step, rows[0].shape[0])
+    else:
+        [count] = flags.shape
+        in_place = {it.buffer for it in results} <= {it.buffer for it in rows}
+        kernel = flagged_rows.update(step, count, rows[0].shape[0] // count, in_place)
+        reads.append(flags)
+    build.steps.kernel(kernel, reads, [flat(result) for result in results])
     for index, result in enumerate(results):
         build.values.define(index, result)
 

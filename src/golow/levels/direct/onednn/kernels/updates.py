@@ -21,12 +21,14 @@ ROW, NUMBER = View("float32", (1,)), View("float32", (0,))
 class Step(NamedTuple):
     """A parameter's step. rows, numbers: the operator's fields that it reads, of the parameter's
     size and single numbers; the learning rate has its sign reversed. expressions: in order, each
-    with the name of its value. writes: those that are the operator's results."""
+    with the name of its value. writes: those that are the operator's results. rests: whether
+    nothing changes where the gradient and all that is kept are zero."""
 
     rows: Sequence[str]
     numbers: Sequence[str]
     expressions: Sequence[tuple[str, str]]
     writes: Sequence[str]
+    rests: bool = False
 
 
 def step(settings: Update) -> Step:
@@ -37,7 +39,9 @@ def step(settings: Update) -> Step:
         found = _adam(settings) if isinstance(settings, AdamUpdate) else _rmsprop(settings)
     numbers = [*found.numbers, *(["clip"] if settings.clip is not None else [])]
     expressions = [("slope", _slope(settings)), *found.expressions]
-    return found._replace(numbers=numbers, expressions=expressions)
+    divides_by_zero = not isinstance(settings, SgdUpdate) and settings.epsilon == 0
+    rests = not settings.weight_decay and not divides_by_zero
+    return found._replace(numbers=numbers, expressions=expressions, rests=rests)
 
 
 def update(of: Step, count: int) -> Kernel:

@@ -197,7 +197,7 @@ class Execution:
     def view(self, tensor: Tensor) -> np.ndarray:
         """Return a tensor's content, in memory that the next step may change."""
         plain = tensor.descriptor is None or tensor.layout.is_plain
-        return self.array(tensor) if plain else self.read(tensor)
+        return self.array(tensor) if plain and tensor.flags is None else self.read(tensor)
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return a copy of a tensor's content, in PyTorch's order."""
@@ -206,6 +206,8 @@ class Execution:
     def reader(self, tensor: Tensor) -> Callable[[], np.ndarray]:
         """Return what does so at each call, for a tensor that is often read: making it takes longer
         than a small network."""
+        if tensor.flags is not None:
+            return partial(self._flagged_rows, tensor, tensor.flags)
         if tensor.descriptor is None or tensor.layout.is_plain:
             return lambda: self.array(tensor).copy()
         copy = self.copying(tensor)
@@ -217,6 +219,11 @@ class Execution:
 
         return read
 
+    def _flagged_rows(self, table: Tensor, flags: Tensor) -> np.ndarray:
+        found = self.array(table).copy()
+        found[~self.array(flags)] = 0
+        return found
+
     def copying(self, tensor: Tensor) -> Callable[[int], object]:
         """Return what copies a tensor's content, in PyTorch's order, to an address."""
         source = self.address(tensor)
@@ -226,6 +233,8 @@ class Execution:
 
     def write(self, tensor: Tensor, array: np.ndarray) -> None:
         """Fill a tensor with an array in PyTorch's order."""
+        if tensor.flags is not None:
+            self.array(tensor.flags)[...] = True
         if tensor.descriptor is None or tensor.layout.is_plain:
             self.array(tensor)[...] = array.reshape(tensor.shape)
             return

@@ -32,13 +32,15 @@ COMPUTED = DTYPES.keys() - {"bfloat16"}
 
 class Tensor(NamedTuple):
     """A value in memory. descriptor: None for integers that oneDNN does not compute with. offset:
-    of its first element in the buffer, in bytes."""
+    of its first element in the buffer, in bytes. flags: a byte for each row of a table; the rows
+    whose byte is 0 are zeros, whatever is in memory."""
 
     buffer: int
     shape: tuple[int, ...]
     dtype: str
     descriptor: Descriptor | None
     offset: int = 0
+    flags: Tensor | None = None
 
     @property
     def layout(self) -> Descriptor:
