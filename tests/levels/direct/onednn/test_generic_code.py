@@ -16,11 +16,12 @@ if not probe().available:
 
 from golow.levels.direct.onednn.bindings.library import channel_block
 from golow.records.workload import Mode
-from support.direct.in_process import assert_right
+from support.direct.in_process import Network, assert_right
 from support.direct.onednn_in_process import LAYOUTS, Running, compute, lower
 
 BLOCK = channel_block().size
-COPIES = (
+GENERIC = ("simple", "ref", "numpy")
+OPERATIONS = (
     "reorder", "slice", "reduce", "resample_backward", "concatenate", "pixel_unshuffle",
 )  # fmt: skip
 
@@ -136,6 +137,15 @@ SUBJECTS = {
 }
 
 
+def generic_steps(network: Network, layout: str) -> list[tuple[str, str, list[str]]]:
+    return [
+        (step.operation, step.implementation, [read.layout for read in step.reads])
+        for step in Running(network, lambda _: LAYOUTS[layout]).built.plan.steps
+        if step.operation in OPERATIONS
+        and step.implementation.startswith(("simple", "ref", "numpy"))
+    ]
+
+
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -144,20 +154,13 @@ def test_no_step_runs_generic_code(name: str, layout: str, mode: Mode) -> None:
     make, shape = SUBJECTS[name]
     network = lower(make(), torch.randn(shape), mode)
 
-    def tag(_: int) -> int:
-        return LAYOUTS[layout]
-
-    generic = [
-        (step.operation, step.implementation, [read.layout for read in step.reads])
-        for step in Running(network, tag).built.plan.steps
-        if step.operation in COPIES and step.implementation.startswith(("simple", "ref", "numpy"))
-    ]
-    assert generic == []
-    assert_right(network, compute(network, tag))
+    assert generic_steps(network, layout) == []
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_part_of_weights_alone_is_joined_in_each_iteration(layout: str) -> None:
     torch.manual_seed(0)
     network = lower(JoinedLayouts(token=True), torch.randn(2, 3, 7, 9), "infer")
+    assert not generic_steps(network, layout)
     assert_right(network, compute(network, lambda _: LAYOUTS[layout]))

@@ -85,6 +85,7 @@ class StepList:
         buffers, node = self._memory.buffers, self._current.node
         places = {buffers.place(tensor.buffer) for tensor in reads}
         once = places <= {UNDECIDED} and not self._current.trains
+        once = once and not any(map(self._is_repeated, writes))
         for tensor in writes if once else ():
             buffers.move(tensor.buffer, UNDECIDED)
         self.written |= {tensor.buffer: len(self.steps) for tensor in writes}
@@ -101,3 +102,8 @@ class StepList:
                 once,
             )
         )
+
+    def _is_repeated(self, tensor: Tensor) -> bool:
+        """True if each iteration writes the tensor's memory."""
+        position = self.written.get(tensor.buffer)
+        return position is not None and not self.steps[position].once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,10 +50,8 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
             build.steps.kernel(parts_joined("float32", rows.number, rows.widths), sources, [made])
         build.values.define(0, made)
         return
-    # A part of weights alone would be copied once, while loading, into memory that others use, too.
-    changing = not any(build.values.is_constant(part) for part in arguments.parts)
-    if simple and rows is None and changing:
-        _part_by_part(build, sources, arguments.axis)
+    if simple and rows is None and not all(map(build.values.is_constant, arguments.parts)):
+        _part_by_part(build, arguments, sources)
         return
     result = build.memory.new(output.name, output.shape, primitive.descriptor(DST))
     reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
@@ -60,17 +59,20 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     build.values.define(0, result)
 
 
-def _part_by_part(build: Builder, sources: Sequence[Tensor], axis: int) -> None:
-    """Copy each part into its range of a row-major result."""
-    output = build.current.output()
-    strides, start = row_major(output.shape), 0
+def _part_by_part(build: Builder, arguments: Concatenate, sources: Sequence[Tensor]) -> None:
+    """Copy each part into its range of a row-major result, first those that change: then a part of
+    weights alone is not copied once, while loading, into memory that others use, too."""
+    output, axis = build.current.output(), arguments.axis
+    strides = row_major(output.shape)
     made = build.memory.new(output.name, output.shape, Descriptor.plain(output.shape))
-    for source in sources:
+    starts = accumulate((source.shape[axis] for source in sources), initial=0)
+    ranges = list(zip(arguments.parts, sources, starts, strict=False))
+    for _, source, start in sorted(ranges, key=lambda item: build.values.is_constant(item[0])):
         layout = Descriptor.strided(source.shape, strides)
-        target = Tensor(made.buffer, source.shape, made.dtype, layout, start * ITEM_BYTES)
+        offset = start * strides[axis] * ITEM_BYTES
+        target = Tensor(made.buffer, source.shape, made.dtype, layout, offset)
         if math.prod(source.shape):
             reorder(build, source, target, "concatenate")
-        start += source.shape[axis] * strides[axis]
     build.values.define(0, made)
 
 
