@@ -23,6 +23,7 @@ BLOCK = channel_block().size
 GENERIC = ("simple", "ref", "numpy")
 OPERATIONS = (
     "reorder", "slice", "reduce", "resample_backward", "concatenate", "pixel_unshuffle",
+    "convolution_backward_weights",
 )  # fmt: skip
 
 
@@ -126,9 +127,28 @@ class Shuffled(nn.Module):
         return self.last(functional.pixel_unshuffle(larger * larger, 2).mean((2, 3)))
 
 
+class Depthwise(nn.Module):
+    """Kernels of one channel that are larger than their images, with strides and holes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        wide = 2 * BLOCK
+        self.first, self.last = nn.Conv2d(3, wide, 1), nn.Linear(wide, 5)
+        self.layers = nn.Sequential(
+            nn.Conv2d(wide, wide, 5, padding=2, groups=wide),
+            nn.Tanh(),
+            nn.Conv2d(wide, wide, (3, 7), (2, 1), (1, 3), groups=wide, bias=False),
+            nn.Conv2d(wide, wide, 3, padding=2, dilation=2, groups=wide),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layers(self.first(x)).tanh().mean((2, 3)))
+
+
 SUBJECTS = {
     "shuffled": (Shuffled, (2, 3, 8, 6)),
     "joined layouts": (JoinedLayouts, (2, 3, 7, 9)),
+    "depthwise": (Depthwise, (2, 3, 4, 4)),
     "joined": (Joined, (2, 3, 10, 10)),
     "gated": (Gated, (2, 3, 10, 10)),
     "rolled": (Rolled, (2, 8, 8, 24)),
