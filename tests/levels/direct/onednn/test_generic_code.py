@@ -20,7 +20,7 @@ from support.direct.in_process import Network, assert_right
 from support.direct.onednn_in_process import LAYOUTS, Running, compute, lower
 
 BLOCK = channel_block().size
-GENERIC = ("simple", "ref", "numpy")
+GENERIC = ("simple", "ref", "numpy", "x64:gemm")
 OPERATIONS = (
     "reorder", "slice", "reduce", "resample_backward", "concatenate", "pixel_unshuffle",
     "convolution_backward_weights",
@@ -128,7 +128,7 @@ class Shuffled(nn.Module):
 
 
 class Depthwise(nn.Module):
-    """Kernels of one channel that are larger than their images, with strides and holes."""
+    """Kernels of one channel that are wide or larger than their images, with strides and holes."""
 
     def __init__(self) -> None:
         super().__init__()

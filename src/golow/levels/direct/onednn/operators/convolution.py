@@ -27,9 +27,8 @@ from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.build.refusing import without_algorithm
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.onednn.steps.depthwise import depthwise_weights, is_depthwise
+from golow.levels.direct.onednn.steps.depthwise import depthwise_weights, is_depthwise, is_fast
 from golow.levels.direct.onednn.steps.eltwise import post_ops
-from golow.levels.direct.onednn.steps.reorders import is_generic
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
@@ -154,7 +153,7 @@ def _backward_weights(build: Builder, arguments: ConvolutionBackward, described:
         described.weights, described.bias, described.target, *described.geometry,
         described.forward.description,
     )  # fmt: skip
-    if build.generates and is_generic(primitive) and is_depthwise(build, arguments):
+    if build.generates and is_depthwise(build, arguments) and not is_fast(primitive):
         depthwise_weights(build, arguments)
         return
     wanted = primitive.descriptor(DIFF_WEIGHTS)
