@@ -184,3 +184,24 @@ def test_a_part_of_weights_alone_is_joined_in_each_iteration(layout: str) -> Non
     network = lower(JoinedLayouts(token=True), torch.randn(2, 3, 7, 9), "infer")
     assert not generic_steps(network, layout)
     assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+
+
+class Enlarged(nn.Module):
+    """Scores of classes for each pixel of a larger image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes = nn.Conv2d(3, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.interpolate(self.classes(x), scale_factor=2, mode="bilinear")
+
+
+def test_channels_of_a_resampled_pixel_are_computed_together() -> None:
+    """Also where the gradient comes row-major, as from a loss."""
+    torch.manual_seed(0)
+    network = lower(Enlarged(), torch.randn(2, 3, 6, 7), "train")
+    steps = Running(network).built.plan.steps
+    [step] = [step for step in steps if step.operation == "resample_backward"]
+    assert step.reads[0].layout == "acdb"
+    assert_right(network, compute(network))

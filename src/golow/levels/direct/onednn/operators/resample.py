@@ -34,27 +34,39 @@ def resample(build: Builder, arguments: Resample) -> None:
 
 def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
     """In the layout of the gradient; of a volume in blocks, row-major. By a generated kernel where
-    the library has only its generic code."""
+    the library has only its generic code: with channels last instead of row-major, since it
+    computes a pixel's channels together."""
     outer, output = build.values.tensor(arguments.gradient), build.current.output()
-    if outer.layout.blocks and len(output.shape) > 4:
+    name, shape = output.name, output.shape
+    if outer.layout.blocks and len(shape) > 4:
         outer = build.values.plain(arguments.gradient)
-    inner = _as(outer.layout, output.shape)
-    hint = _forward(build, arguments, inner, outer.layout)
-    primitive = Primitive(
-        build.engine, "resampling_backward", ALGORITHMS[arguments.mode], None, inner, outer.layout,
-        hint.description,
-    )  # fmt: skip
-    result = build.memory.new(output.name, output.shape, inner)
+    primitive = _backward(build, arguments, outer.layout)
     around = _around(outer.layout) if build.generates and is_generic(primitive) else None
     if around is None:
+        result = build.memory.new(
+            build.current.output_name(), shape, primitive.descriptor(DIFF_SRC)
+        )
         build.steps.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
     else:
+        if outer.layout.is_plain:
+            outer = build.values.wanted(arguments.gradient, _channels_last(outer.shape))
+            around = outer.shape[0], outer.shape[1]
+        result = build.memory.new(name, shape, _as(outer.layout, shape))
         before, side_by_side = around
         kernel = resampling_backward(
             before, arguments.size, outer.shape[2:], side_by_side, arguments.mode == "linear"
         )
         build.steps.kernel(kernel, [outer], [result])
     build.values.define(0, result)
+
+
+def _backward(build: Builder, arguments: ResampleBackward, outer: Descriptor) -> Primitive:
+    inner = _as(outer, build.current.output().shape)
+    hint = _forward(build, arguments, inner, outer)
+    return Primitive(
+        build.engine, "resampling_backward", ALGORITHMS[arguments.mode], None, inner, outer,
+        hint.description,
+    )  # fmt: skip
 
 
 def _around(layout: Descriptor) -> tuple[int, int] | None:
@@ -67,8 +79,11 @@ def _around(layout: Descriptor) -> tuple[int, int] | None:
         return (batch * -(-channels // size), size) if blocked else None
     if layout.is_plain:
         return batch * channels, 1
-    last = Descriptor.ordered(layout.shape, (0, *range(2, len(layout.shape)), 1))
-    return (batch, channels) if layout == last else None
+    return (batch, channels) if layout == _channels_last(layout.shape) else None
+
+
+def _channels_last(shape: tuple[int, ...]) -> Descriptor:
+    return Descriptor.ordered(shape, (0, *range(2, len(shape)), 1))
 
 
 def _forward(
