@@ -1,8 +1,9 @@
 """Rows that are copied: those with given indices, of one axis or of several, and parts that are
-joined; and rows that are added to."""
+joined; and rows that are written or added to."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from golow.levels.direct.onednn.kernels import BF16, C_TYPES, Kernel, parts
@@ -47,19 +48,41 @@ SUMS = """static void body(void* const* pointers, const long* n, long begin, lon
     }}
   }}
 }}"""
+PLACE = """      long row = 0;
+      for (long axis = 0; axis < axes; axis++) {{
+        const long size = sizes[axis];
+        long wanted = static_cast<const {index}*>(indices[axis])[i];
+        if (wanted < 0) wanted += size;
+        row = row * size + (wanted < 0 ? 0 : wanted > size - 1 ? size - 1 : wanted);
+      }}"""
+PUT = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long count = n[2], rows = n[3], width = n[4], strips = n[5], axes = n[6];
+  const long* const sizes = n + 7;
+  void* const* const indices = pointers + 2;
+  for (long part = begin; part < end; part++) {{
+    const long outer = part / strips, first = part % strips * {strip}, left = width - first;
+    const long columns = left < {strip} ? left : {strip};
+    const {kind}* const x = static_cast<{kind}*>(pointers[0]) + outer * rows * width + first;
+    const {kind}* const given = static_cast<{kind}*>(pointers[1]) + outer * count * width + first;
+    {kind}* const y = static_cast<{kind}*>(pointers[axes + 2]) + outer * rows * width + first;
+    for (long row = 0; row < rows; row++)
+      for (long k = 0; k < columns; k++) y[row * width + k] = x[row * width + k];
+    for (long i = 0; i < count; i++) {{
+{place}
+      for (long k = 0; k < columns; k++) y[row * width + k] {sign} given[i * width + k];
+    }}
+  }}
+}}"""
 PLACES = """static void body(void* const* pointers, const long* n, long begin, long end) {{
-  const long count = n[2], width = n[3], axes = n[4];
+  const long count = n[2], rows = n[3], width = n[4], axes = n[5];
+  const long* const sizes = n + 6;
+  void* const* const indices = pointers + 1;
   const {kind}* const x = static_cast<{kind}*>(pointers[0]);
   {kind}* const y = static_cast<{kind}*>(pointers[axes + 1]);
   for (long part = begin; part < end; part++) {{
-    long row = part / count;
-    for (long axis = 0; axis < axes; axis++) {{
-      const long size = n[5 + axis];
-      long wanted = static_cast<const {index}*>(pointers[axis + 1])[part % count];
-      if (wanted < 0) wanted += size;
-      row = row * size + (wanted < 0 ? 0 : wanted > size - 1 ? size - 1 : wanted);
-    }}
-    const {kind}* const from = x + row * width;
+    const long outer = part / count, i = part % count;
+{place}
+    const {kind}* const from = x + (outer * rows + row) * width;
     {kind}* const to = y + part * width;
     for (long k = 0; k < width; k++) to[k] = from[k];
   }}
@@ -120,9 +143,30 @@ def places_taken(
     """Pointers: x [outer, *sizes, width], for each of these axes its indices [count] -> y [outer,
     count, width]. A negative index counts from the end, and one that is out of bounds is the
     nearest one within."""
-    code = PLACES.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
+    index = C_TYPES[index_dtype]
+    code = PLACES.format(kind=C_TYPES[dtype], place=PLACE.format(index=index))
     numbers = parts(outer * count, outer * count * width)
-    return Kernel(code, (*numbers, count, width, len(sizes), *sizes))
+    return Kernel(code, (*numbers, count, math.prod(sizes), width, len(sizes), *sizes))
+
+
+def places_put(
+    dtype: str,
+    index_dtype: str,
+    outer: int,
+    sizes: Sequence[int],
+    count: int,
+    width: int,
+    *,
+    add: bool,
+) -> Kernel:
+    """Pointers: x [outer, *sizes, width], what is written or added [outer, count, width], for each
+    of these axes its indices [count], as of `places_taken` -> y, which is x but for these
+    places."""
+    place = PLACE.format(index=C_TYPES[index_dtype])
+    code = PUT.format(kind=C_TYPES[dtype], place=place, strip=STRIP, sign="+=" if add else "=")
+    rows, strips = math.prod(sizes), -(-width // STRIP)
+    numbers = parts(outer * strips, outer * (rows + count) * width)
+    return Kernel(code, (*numbers, count, rows, width, strips, len(sizes), *sizes))
 
 
 def parts_joined(dtype: str, outer: int, widths: Sequence[int]) -> Kernel:
