@@ -20,22 +20,22 @@ from golow.lower.operators.index import Index, IndexPut
 
 class Beside(NamedTuple):
     """Indices of one shape for axes side by side. outer, sizes, width: elements before these axes,
-    on each of them and after them. count: how many places they name."""
+    on each of them and after them. places: how many they name."""
 
     indices: list[Tensor]
     outer: int
     sizes: list[int]
     width: int
-    count: int
+    places: int
 
 
 def index(build: Builder, arguments: Index) -> None:
     """A copy of the elements."""
     x = build.values.plain(arguments.x)
     found = _beside(build, x, arguments.indices)
-    if found is not None and found.count and math.prod(build.current.output().shape) > 0:
+    if found is not None and found.places and math.prod(build.current.output().shape) > 0:
         made, dtypes = result(build), (x.dtype, found.indices[0].dtype)
-        kernel = places_taken(*dtypes, found.outer, found.sizes, found.count, found.width)
+        kernel = places_taken(*dtypes, found.outer, found.sizes, found.places, found.width)
         build.steps.kernel(kernel, [x, *found.indices], [made])
         build.values.define(0, made)
         return
@@ -52,10 +52,13 @@ def index_put(build: Builder, arguments: IndexPut) -> None:
     add = arguments.add
     x, values = build.values.plain(arguments.x), build.values.plain(arguments.values)
     found = _beside(build, x, arguments.indices)
-    if found is not None and math.prod(values.shape) == found.outer * found.count * found.width > 0:
+    if (
+        found is not None
+        and math.prod(values.shape) == found.outer * found.places * found.width > 0
+    ):
         made, dtypes = result(build), (x.dtype, found.indices[0].dtype)
-        sizes = (found.outer, found.sizes, found.count, found.width)
-        kernel = places_put(*dtypes, *sizes, add=add)
+        outer, sizes, width = found.outer, found.sizes, found.width
+        kernel = places_put(*dtypes, outer, sizes, found.places, width, add=add)
         build.steps.kernel(kernel, [x, values, *found.indices], [made])
         build.values.define(0, made)
         return
