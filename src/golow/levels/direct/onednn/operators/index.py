@@ -28,12 +28,17 @@ class Beside(NamedTuple):
     width: int
     places: int
 
+    @property
+    def elements(self) -> int:
+        """The number of elements at these places."""
+        return self.outer * self.places * self.width
+
 
 def index(build: Builder, arguments: Index) -> None:
     """A copy of the elements."""
     x = build.values.plain(arguments.x)
     found = _beside(build, x, arguments.indices)
-    if found is not None and found.places and math.prod(build.current.output().shape) > 0:
+    if found is not None and found.elements:
         made, dtypes = result(build), (x.dtype, found.indices[0].dtype)
         kernel = places_taken(*dtypes, found.outer, found.sizes, found.places, found.width)
         build.steps.kernel(kernel, [x, *found.indices], [made])
@@ -52,13 +57,10 @@ def index_put(build: Builder, arguments: IndexPut) -> None:
     add = arguments.add
     x, values = build.values.plain(arguments.x), build.values.plain(arguments.values)
     found = _beside(build, x, arguments.indices)
-    if (
-        found is not None
-        and math.prod(values.shape) == found.outer * found.places * found.width > 0
-    ):
+    if found is not None and math.prod(values.shape) == found.elements > 0:
+        outer, sizes, places, width = found.outer, found.sizes, found.places, found.width
         made, dtypes = result(build), (x.dtype, found.indices[0].dtype)
-        outer, sizes, width = found.outer, found.sizes, found.width
-        kernel = places_put(*dtypes, outer, sizes, found.places, width, add=add)
+        kernel = places_put(*dtypes, outer, sizes, places, width, add=add)
         build.steps.kernel(kernel, [x, values, *found.indices], [made])
         build.values.define(0, made)
         return
