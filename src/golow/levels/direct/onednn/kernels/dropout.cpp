@@ -34,14 +34,15 @@ INLINE unsigned long folded(Wide state) {
   return both >> turn | both << (-turn & 63);
 }
 
-INLINE void keep_all(const float* x, float* y, bool* mask, long begin, long end) {
-  for (long k = begin; k < end; k++) y[k] = x[k], mask[k] = true;
+INLINE void keep_all(const float* x, float* y, unsigned char* mask, long begin, long end) {
+  for (long k = begin; k < end; k++) y[k] = x[k], mask[k] = 1;
 }
 static void body(void* const* pointers, const long* n, long begin, long end) {
-  const long count = n[2], threshold = n[3];
+  const long count = n[2];
+  const int limit = static_cast<int>(n[3]);
   const float* const x = static_cast<float*>(pointers[0]);
   float* const y = static_cast<float*>(pointers[1]);
-  bool* const mask = static_cast<bool*>(pointers[2]);
+  unsigned char* const mask = static_cast<unsigned char*>(pointers[2]);
   const Generator* const generator = static_cast<Generator*>(pointers[3]);
   const long last = end * PIECE < count ? end * PIECE : count;
   if (!generator->active) return keep_all(x, y, mask, begin * PIECE, last);
@@ -64,9 +65,9 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
     const long size = last - start < PIECE ? last - start : PIECE;
     #pragma omp simd
     for (long k = 0; k < size; k++) {
-      const bool kept = static_cast<int>(static_cast<unsigned>(halves[k]) >> 8) >= static_cast<int>(threshold);
-      y[start + k] = x[start + k] * (kept ? factor : 0.0f);
-      mask[start + k] = kept;
+      const int kept = static_cast<int>(static_cast<unsigned>(halves[k]) >> 8) >= limit;
+      y[start + k] = x[start + k] * (factor * static_cast<float>(kept));
+      mask[start + k] = static_cast<unsigned char>(kept);
     }
     outputs[0] = outputs[PIECE / 2];  // where the piece begins with an upper half, the next begins with this one's
   }

@@ -25,13 +25,13 @@ ADVANCE = """static void body(void* const* pointers, const long* n, long begin, 
 }"""
 BACKWARD = """static void body(void* const* pointers, const long* n, long begin, long end) {
   const float* const outer = static_cast<float*>(pointers[0]);
-  const bool* const mask = static_cast<bool*>(pointers[1]);
+  const unsigned char* const mask = static_cast<unsigned char*>(pointers[1]);
   float* const inner = static_cast<float*>(pointers[2]);
   const bool active = static_cast<unsigned long*>(pointers[3])[5];
   const float factor = active ? __int_as_float(static_cast<int>(n[3])) : 1.0f;
   const long first = begin * n[2], last = end * n[2] < n[4] ? end * n[2] : n[4];
   #pragma omp simd
-  for (long k = first; k < last; k++) inner[k] = outer[k] * (mask[k] ? factor : 0.0f);
+  for (long k = first; k < last; k++) inner[k] = outer[k] * (factor * mask[k]);
 }"""
 
 
