@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional
 
 from golow.levels.compiler import find_compiler
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.onednn.kernels import group_statistics, step_numbers
 from golow.levels.direct.onednn.kernels.copies import BLOCK, STRIP, rows_summed
-from golow.levels.direct.onednn.kernels.elements import of_each
+from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements, of_each
 from golow.levels.direct.onednn.kernels.likelihood import likelihood, likelihood_gradient
 from golow.levels.direct.onednn.level import probe
 from support.direct.onednn_kernels import run
@@ -101,6 +102,18 @@ def test_a_counter_is_whole_beyond_float32() -> None:
     x, y = np.array([0, 1 << 40]), np.zeros(2, np.int64)
     run(of_each("x0 + 1", "int64", 2), x, y)
     assert y.tolist() == [1, (1 << 40) + 1]
+
+
+def test_truth_values_are_read_as_bytes() -> None:
+    """A compiler may make no vectors of a loop that reads them as what they are."""
+    x, kept = drawn(5, 37), drawn(5, 37, seed=1) > 0
+    chosen = Statement("y", "float32", "x0 ? x1 : -1.0f")
+    inputs = [View("bool", (37, 1)), View("float32", (37, 1))]
+    kernel = elements([chosen], inputs, [Written("y", View("float32", (40, 1)))], x.shape)
+    assert "bool*" not in kernel.code
+    made = np.zeros((5, 40), np.float32)
+    run(kernel, kept, x, made)
+    np.testing.assert_array_equal(made[:, :37], np.where(kept, x, -1))
 
 
 # ---------------------------------------------------------------- gradients of rows
