@@ -104,7 +104,7 @@ def _code(
 
 def _in_memory(name: str, view: View) -> str:
     """The type of a tensor's elements. Truth values are read as bytes: GCC 12 makes no vectors of a
-    loop that reads them as what they are, which takes 16 times as long."""
+    loop that reads them as what they are."""
     if view.dtype == "bool" and not name.startswith("y"):
         return C_TYPES["uint8"]
     return C_TYPES[view.dtype]

@@ -2,7 +2,7 @@
 
 Its own is for kernels of at most three columns, without holes, that are no larger than the image.
 For others it takes a product for each channel, a convolution of groups, or its reference code,
-which take 3 to 80 times as long as the kernel here.
+which take several times as long as the kernel here.
 """
 
 from __future__ import annotations
