@@ -205,3 +205,13 @@ def test_channels_of_a_resampled_pixel_are_computed_together() -> None:
     [step] = [step for step in steps if step.operation == "resample_backward"]
     assert step.reads[0].layout == "acdb"
     assert_right(network, compute(network))
+
+
+def test_gradients_of_wide_depthwise_weights_are_generated() -> None:
+    """In every layout, whatever the library has for them."""
+    network = lower(Depthwise(), torch.randn(2, 3, 4, 4), "train")
+    for tag in LAYOUTS.values():
+        steps = Running(network, lambda _, tag=tag: tag).built.plan.steps
+        made = {s.modules[0]: s.implementation for s in steps if "backward_weights" in s.operation}
+        own = {made[name] for name in made if name.startswith("layers")}
+        assert own == {"generated"}
