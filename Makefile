@@ -8,8 +8,8 @@
 # make figures        figures, tables, report pages and screenshots of the docs again, from their stored records
 # make wheel          the package as one file in dist/
 
-# What Python compiles is kept, where the environment says otherwise, too: pytest would rewrite the
-# assertions of all tests whenever it collects them.
+# What Python compiles is kept, where the environment says otherwise, too: the tests are collected four
+# times in .ci/run, and pytest would rewrite their assertions each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -28,10 +28,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/golow compare resnet50 --batch 8 --resolution 64
 
-# TESTS="not whole_network" adds the slow ones to the same run, which builds once what both need.
-TESTS ?= not slow and not whole_network
 test: lint types
-	$(PYTEST) -m "$(TESTS)"
+	$(PYTEST) -m "not slow and not whole_network"
 
 test-rest: $(VENV)/.installed
 	$(PYTEST) -m "slow and not whole_network"

@@ -112,7 +112,7 @@ def test_a_folder_that_is_no_record_is_an_error(tmp_path: Path) -> None:
     store.save(COMPARED, tmp_path)
     ended = golow("report", str(tmp_path), "--out", str(tmp_path / "page.html"))
     assert ended.status == 2
-    assert f"name those to show: golow report {tmp_path}/RECORD" in ended.error
+    assert f"to report one: golow report {tmp_path}/RECORD" in ended.error
     assert not (tmp_path / "page.html").exists()
 
 

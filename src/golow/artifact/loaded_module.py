@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -47,9 +48,9 @@ class LoadedModule(Uncopied):
         container = self._container = Container(file)
         self.manifest: Manifest = decoded(container.read(MANIFEST))
         require_runnable(self.manifest)
-        self._threads = self.manifest.threads if threads is None else threads
-        if threads is not None:
-            require_threads(threads)
+        stated = min(self.manifest.threads, os.cpu_count() or 1)
+        self._threads = stated if threads is None else threads
+        require_threads(self._threads)
         if weights is None and WEIGHTS not in container:
             raise GolowError(
                 f"{file} was saved without weights", "name a file of them: weights=FILE."

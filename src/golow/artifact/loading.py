@@ -17,10 +17,10 @@ def load_compiled(
 ) -> LoadedModule:
     """Load a module that `CompiledModule.save` or ``golow build`` wrote, as a callable. weights: a
     safetensors file with other weights of the same shapes. threads: of every call; by default the
-    number that it was compiled for. cache: folder for kernels; golow's cache by default. An
-    artifact contains native code: load only files from people you trust. Raises `GolowError` for a
-    file that is corrupt or not an artifact, for weights that do not fit, and if this machine lacks
-    a requirement.
+    number that it was compiled for, or all that the machine has. cache: folder for kernels; golow's
+    cache by default. An artifact contains native code: load only files from people you trust.
+    Raises `GolowError` for a file that is corrupt or not an artifact, for weights that do not fit,
+    and if this machine lacks a requirement.
     """
     with cache_errors(cache):
         return LoadedModule(

@@ -48,10 +48,11 @@ def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
         )
         build.steps.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
     else:
-        if outer.layout.is_plain:
+        layout = _as(outer.layout, shape)
+        if outer.layout.is_plain:  # also a single pixel, in which both orders are the same
             outer = build.values.wanted(arguments.gradient, _channels_last(outer.shape))
-            around = outer.shape[0], outer.shape[1]
-        result = build.memory.new(name, shape, _as(outer.layout, shape))
+            around, layout = (outer.shape[0], outer.shape[1]), _channels_last(shape)
+        result = build.memory.new(name, shape, layout)
         before, side_by_side = around
         kernel = resampling_backward(
             before, arguments.size, outer.shape[2:], side_by_side, arguments.mode == "linear"
