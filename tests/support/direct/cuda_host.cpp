@@ -88,6 +88,12 @@ static bool run_together() {
   return std::all_of(threads.begin(), threads.end(), [](auto& t) { return t.wait == ENDED; });
 }
 
+// Every kernel is a library of its own: what each kept would come to gigabytes.
+static void forget_stacks() {
+  for (Thread& thread : threads) free(thread.stack);
+  threads.clear();
+}
+
 // Threads that share nothing need no stacks of their own.
 static void run_alone() {
   for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
@@ -113,7 +119,7 @@ int run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool
     blocks.emplace_back([&ended, b] {
       choose(b);
       ended[b] = run_together();
-      for (Thread& thread : threads) free(thread.stack);
+      forget_stacks();
     });
   for (std::thread& one : blocks) one.join();
   return count - std::count(ended.begin(), ended.end(), 1);
@@ -132,6 +138,7 @@ int run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool
     if (!together) run_alone();
     else if (!run_together()) fprintf(stderr, "threads of a block wait forever\n"), abort();
   }
+  forget_stacks();
   return 0;
 }
 #endif
