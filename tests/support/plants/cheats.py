@@ -299,38 +299,32 @@ class FirstSteps(TorchProgram):
             self._next()
 
 
-class Stalling(FirstSteps):
-    """The same, and answers no more in the first block of the race that does not begin again, so
-    that the race ends in the middle of it and nobody sees its state."""
+class Blocks(TorchProgram):
+    """Knows whether a block began with a reset, as challenged ones do, and how many have ended."""
 
-    begun, ended = False, 0
-
-    def reset(self, learning_rate: float) -> None:
-        super().reset(learning_rate)
-        self.begun = True
-
-    def kept(self) -> list[float]:
-        self.begun, self.ended = False, self.ended + 1
-        return super().kept()
-
-    def iterate(self) -> None:
-        super().iterate()
-        if not self.begun and self.ended > 1:  # a block of the check, and one of the race
-            time.sleep(3600.0)
-
-
-class OnlyChallenged(TorchProgram):
-    """Makes all steps of a block that is challenged, and none of another."""
-
-    challenged = False
+    challenged, ended = False, 0
 
     def reset(self, learning_rate: float) -> None:
         super().reset(learning_rate)
         self.challenged = True
 
     def kept(self) -> list[float]:
-        self.challenged = False  # the block has ended
+        self.challenged, self.ended = False, self.ended + 1
         return super().kept()
+
+
+class Stalling(FirstSteps, Blocks):
+    """The same, and answers no more in the first block of the race that does not begin again, so
+    that the race ends in the middle of it and nobody sees its state."""
+
+    def iterate(self) -> None:
+        super().iterate()
+        if not self.challenged and self.ended > 1:  # a block of the check, and one of the race
+            time.sleep(3600.0)
+
+
+class OnlyChallenged(Blocks):
+    """Makes all steps of a block that is challenged, and none of another."""
 
     def iterate(self) -> None:
         if self.challenged or getattr(self, "_last", None) is None:

@@ -3,7 +3,7 @@ workers, steps under a profiler. Timed iterations are never profiled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from golow.programs.profiling.communication import communication
 from golow.programs.profiling.copies import copy_times
 from golow.programs.profiling.divided import write_divided
 from golow.programs.profiling.idle import idle_times
+from golow.programs.profiling.in_turn import in_turn
 from golow.programs.profiling.kernels import gpu_summary, kernel_times
 from golow.programs.profiling.layers import layers_on_device
 from golow.programs.profiling.memory import MemoryProfile
@@ -108,12 +109,14 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
         profiler = _Profiler(bundle, settings, starter, settings.traces or folder)
-        whole = profiler.take(zip(chosen, comparison.runs, strict=True), observer)
+        levels: list[LevelProfile] = []
+        checked = zip(chosen, comparison.runs, strict=True)
+        whole = in_turn(checked, levels, profiler.profile, "profiling", observer)
         if settings.traces is not None:
             write_events(timeline(profiler.traces), settings.traces / TIMELINE)
         found = Profile(
             workload=comparison.workload,
-            levels=tuple(profiler.levels),
+            levels=tuple(levels),
             environment=comparison.runs[0].environment,
             work=() if bundle.graph is None else work_by_layer(bundle.graph),
             interrupted=not whole,
@@ -139,27 +142,14 @@ def _peak(found: Profile, cache: Path) -> Peak | None:
 
 
 class _Profiler:
-    """Profiles one level after the other. levels: their profiles. traces: by level."""
+    """Profiles one level after the other; keeps their traces, by level."""
 
     def __init__(
         self, bundle: Bundle, settings: ProfileSettings, starter: Starter, folder: Path
     ) -> None:
         self._bundle, self._settings, self._starter = bundle, settings, starter
         self._folder = folder
-        self.levels: list[LevelProfile] = []
         self.traces: dict[str, Trace] = {}
-
-    def take(self, choices: Iterable[tuple[ChosenLevel, Run]], observer: Observer) -> bool:
-        """Profile these levels; false if Ctrl-C came after the first one."""
-        try:
-            for choice, run in choices:
-                observer.stage(f"{run.level}: profiling")
-                self.levels.append(self.profile(choice, run))
-        except KeyboardInterrupt:
-            if not self.levels:
-                raise
-            return False
-        return True
 
     def profile(self, choice: ChosenLevel, run: Run) -> LevelProfile:
         """The level's profile; without one it states why."""

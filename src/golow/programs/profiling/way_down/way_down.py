@@ -7,7 +7,7 @@ as by `golow compare`. Then each level that matches makes one call under callgri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from golow.levels.starter import Starter
 from golow.observer import Observer
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.profiling.in_turn import in_turn
 from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.way_down import reading
 from golow.programs.profiling.way_down.callgrind import read_parts
@@ -86,12 +87,15 @@ def way_down(request: Request, settings: WaySettings, observer: Observer) -> Pro
         # A separate cache: what is built here is for fewer instructions than the processor has.
         cache = open_cache(open_cache(settings.cache) / "way-down")
         counter = _Counter(valgrind, build_switch(folder), bundle, cache, folder, starter)
-        whole = counter.take(zip(chosen, comparison.runs, strict=True), observer)
+        ways: list[LevelWay] = []
+        checked = zip(chosen, comparison.runs, strict=True)
+        doing = "counting instructions, which takes minutes"
+        whole = in_turn(checked, ways, counter.way, doing, observer)
     found = WayDown(
         layer=settings.layer,
         operation=layer.workload.source.name,
         inputs=layer.workload.inputs,
-        levels=tuple(counter.ways),
+        levels=tuple(ways),
     )
     return Profile(workload=network.workload, levels=(), ways=(found,), interrupted=not whole)
 
@@ -107,7 +111,7 @@ def _require_sense(request: Request) -> None:
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts at one level after the other. ways: those of the levels so far."""
+    """Counts at one level after the other."""
 
     valgrind: str
     switch: Path
@@ -115,19 +119,6 @@ class _Counter:
     cache: Path
     folder: Path
     starter: Starter
-    ways: list[LevelWay] = field(default_factory=list)
-
-    def take(self, choices: Iterable[tuple[ChosenLevel, Run]], observer: Observer) -> bool:
-        """Count at these levels; false if Ctrl-C came after the first one."""
-        try:
-            for choice, run in choices:
-                observer.stage(f"{run.level}: counting instructions, which takes minutes")
-                self.ways.append(self.way(choice, run))
-        except KeyboardInterrupt:
-            if not self.ways:
-                raise
-            return False
-        return True
 
     def way(self, choice: ChosenLevel, run: Run) -> LevelWay:
         """The way of one level; without figures if the level does not match or cannot do this."""
