@@ -1,12 +1,14 @@
 """How many requests per second does each level serve within a latency limit?
 
     python benchmarks/load_levels.py --latency 0.3 --percentile 90 --threads 1 --tokens 32
-    python benchmarks/load_levels.py --device cuda --precision bf16 --latency 0.02 --seconds 2
+    python benchmarks/load_levels.py --device cuda --precision bf16 --latency 0.02 \\
+        --rates 500,1000,2000 --seconds 2
     python benchmarks/load_levels.py --show --page PAGE
 
 One load test a network: requests one after another, all at once, and the search for the highest
-rate that meets the limit. Each test is a record in --out. --show writes a table for each record of
-a device into the page, and draws its figure of latency over rate beside it.
+rate that meets the limit, or, in less time, runs at the rates given. Each test is a record in
+--out; after Ctrl-C, too. --show writes a table for each record of a device into the page, and draws
+its figure of latency over rate beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from page_part import put_into
 NETWORKS = ("resnet50", "bert_base")
 LEVELS = {
     "cpu": ("eager", "compile", "onnxruntime", "openvino", "onednn"),
-    "cuda": ("eager", "compile:cudagraphs", "cudagraph", "aotinductor", "cudnn"),
+    "cuda": ("eager", "compile", "compile:cudagraphs", "cudagraph", "cudnn"),
 }
 FIGURE = "load-rate.svg"
 
@@ -45,10 +47,12 @@ def main() -> int:
     parser.add_argument("--precision", default="default", choices=get_args(Precision))
     parser.add_argument("--networks", type=listed, default=NETWORKS)
     parser.add_argument("--levels", type=listed, help="instead of five of the device")
+    parser.add_argument("--rates", type=numbers, default=(), help="requests per second; no search")
     parser.add_argument("--latency", type=float, default=0.02, help="seconds")
     parser.add_argument("--percentile", type=float, default=99.0)
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128, help="of a text")
+    parser.add_argument("--resolution", type=int, default=224, help="of an image")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--seconds", type=float, default=5.0, help="of a run")
     parser.add_argument("--out", type=Path, default=Path("runs/load_levels"))
@@ -68,9 +72,11 @@ def test(name: str, options: argparse.Namespace) -> int:
             device=options.device,
             precision=options.precision,
             sequence=options.tokens if ZOO[name].sequence else None,
+            resolution=None if ZOO[name].sequence else options.resolution,
             levels=options.levels or LEVELS[options.device],
             latency=options.latency,
             percentile=options.percentile,
+            rates=options.rates,
             max_batch=options.max_batch,
             threads=options.threads,
             seconds=options.seconds,
@@ -78,9 +84,22 @@ def test(name: str, options: argparse.Namespace) -> int:
     except golow.GolowError as error:
         print(f"{name}: {error.message}", file=sys.stderr, flush=True)
         return 1
-    result.save(options.out)
-    print("\n".join(table(result.test)), flush=True)
+    except golow.LoadTestInterrupted as stopped:
+        keep(stopped.result, options.out)
+        raise
+    keep(result, options.out)
     return 0
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(map(float, listed(text)))
+
+
+def keep(result: golow.LoadTestResult, folder: Path) -> None:
+    """Save the record and print its table."""
+    result.save(folder)
+    print("\n".join(table(result.test)), flush=True)
 
 
 # ---------------------------------------------------------------- the page
@@ -136,21 +155,33 @@ def shapes(found: LoadTest) -> str:
 
 def table(found: LoadTest) -> Iterator[str]:
     """A row per level. Without an interval, a figure is the median of the rounds."""
-    share = found.plan.percentile
-    yield (
-        f"| level | check | one by one: p50 | p{100 * share:g} | all at once | highest rate "
-        "| over the first level's | batch | energy per request |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|"
+    share, rates = found.plan.percentile, found.plan.rates
+    titles = ["level", "check", "one by one: p50", f"p{100 * share:g}", "all at once"]
+    if rates:
+        titles += [f"p{100 * share:g} at {rate:,.0f}/s" for rate in rates]
+    else:
+        titles += ["highest rate", "over the first level's", "batch", "energy per request"]
+    yield f"| {' | '.join(titles)} |"
+    yield "|---" * len(titles) + "|"
     one = {row.level: row for row in rows(found, "single-stream")}
     many = {row.level: row for row in rows(found, "offline")}
+    served = {(row.level, row.rate): row for row in rows(found, "server")}
     for level in found.levels:
+        asked = [at_rate(served.get((level.label, rate)), share) for rate in rates]
         cells = (
             f"`{level.label}`", level.check.verdict, latency(one.get(level.label), 0.5),
             latency(one.get(level.label), share), throughput(many.get(level.label)),
-            *peak(level), *at_peak(level),
+            *(asked if rates else (*peak(level), *at_peak(level))),
         )  # fmt: skip
         yield f"| {' | '.join(cells)} |"
+
+
+def at_rate(row: Row | None, share: float) -> str:
+    """A percentile at a rate, and what became of it unless it is within the limit."""
+    if row is None:
+        return "-"
+    shown = latency(row, share)
+    return shown if row.outcome == "held" else f"{shown} ({row.outcome})".removeprefix("- ")
 
 
 def latency(row: Row | None, share: float) -> str:

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -219,23 +221,47 @@ def test_a_mistake_is_explained(
 
 
 @pytest.mark.usefixtures("forked_commands")
-def test_an_interrupt_shows_and_saves_what_is_there(tmp_path: Path) -> None:
-    """It comes at the second level, when the first one is done."""
-    arguments = command("audit", *SMALL, "--quick", "--seconds", "0.2")
+@pytest.mark.parametrize(
+    ("at", "seconds", "kept"),
+    [
+        ("eager (1 of 2): reading", "0.2", []),
+        ("eager (1 of 2): 1 alternative", "60", ["eager"]),
+        ("torchscript (2 of 2)", "0.2", ["eager"]),
+    ],
+    ids=["before the first race", "in the first race", "after the first level"],
+)
+def test_an_interrupt_shows_and_saves_what_is_there(
+    at: str, seconds: str, kept: list[str], tmp_path: Path
+) -> None:
+    arguments = command("audit", *SMALL, "--quick", "--seconds", seconds)
     with subprocess.Popen(
         arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         assert child.stderr is not None
         for line in child.stderr:
-            if line.startswith("torchscript (2 of 2)"):
+            if line.startswith(at):
                 break
+        if seconds == "60":
+            wait_for_rounds(child.stderr)
         workers = family(child.pid)
         child.send_signal(signal.SIGINT)
         output, error = child.communicate(timeout=120)
     assert child.returncode == 130, error
-    assert "interrupted: partial results" in output
-    assert "\neager: " in output and "golow: interrupted" in error
+    assert "golow: interrupted" in error
+    assert all_gone(*workers)
+    if not kept:
+        assert not output and not (tmp_path / "runs").exists()
+        return
+    assert "interrupted: partial results" in output and "\neager: " in output
     [folder] = (tmp_path / "runs").iterdir()
     found = store.load(folder)
-    assert found.interrupted and [level.level for level in found.levels] == ["eager"]
-    assert all_gone(*workers)
+    assert found.interrupted and [level.level for level in found.levels] == kept
+    assert found.levels[0].run.time is not None
+
+
+def wait_for_rounds(progress: IO[str]) -> None:
+    """Wait until some rounds of the race are complete."""
+    for line in progress:
+        if line.startswith("racing"):
+            time.sleep(3)
+            return

@@ -25,6 +25,8 @@ PAGES = sorted(RESULTS.glob("*.md"))
 # Parts of pages that a benchmark's --page writes from its records.
 BENCHMARKS = {
     ("first_table", "first table"): "first_table.py",
+    ("load", "levels under load, cpu"): "load_levels.py",
+    ("load", "levels under load, cuda"): "load_levels.py",
     ("memory", "unified memory"): "unified_memory.py",
     ("quantization", "quantized"): "trained_quantized.py",
     ("survey", "survey"): "survey.py",

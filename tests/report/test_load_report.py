@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from golow.programs.load import store
-from golow.programs.load.load_record import LoadTest
+from golow.programs.load.load_record import LevelLoad, LoadTest
+from golow.records.comparison import Check
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 from golow.report.findings import of_load
@@ -162,6 +163,14 @@ def test_exported_rows_have_only_percentiles_that_may_be_quoted(tmp_path: Path) 
 def test_a_curve_has_the_rates_at_which_the_percentile_may_be_quoted() -> None:
     assert [one.rate for one in points(level("eager"), 0.99)] == list(RATES)
     assert points(level("eager"), 0.999) == []
+
+
+def test_nearly_equal_rates_of_a_search_are_one_point() -> None:
+    rates = (100.0, 104.0, 109.0, 111.0, 140.0)
+    runs = tuple(run(rate=rate) for rate in rates)
+    searched = LevelLoad(level="eager", check=Check(verdict="match"), runs=runs)
+    assert [one.rate for one in points(searched, 0.5)] == list(rates)
+    assert [one.rate for one in points(searched, 0.5, within=1.1)] == [104.0, 111.0, 140.0]
 
 
 def test_a_distribution_falls_from_all_to_one() -> None:

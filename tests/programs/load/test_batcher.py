@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.load.batcher import Batcher, Bucket
-from golow.programs.load.wire import Answers, Asked, answer, requests
+from golow.programs.load.wire import Answers, Asked, answers, requests
 
 LONG = 30.0  # seconds that nothing here waits for
 
@@ -223,12 +223,12 @@ def test_the_time_in_the_queue_is_told_from_that_in_the_level() -> None:
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.lists(st.integers(1, 40), min_size=1))
 def test_answers_are_whole_however_they_arrive(contents: list[bytes], pieces: list[int]) -> None:
-    data = b"".join(answer(number, content) for number, content in enumerate(contents))
-    answers, found = Answers(), []
+    data = answers(enumerate(contents))
+    arriving, found = Answers(), []
     place = turn = 0
     while place < len(data):
         size = pieces[turn % len(pieces)]
-        found += answers.add(data[place : place + size])
+        found += arriving.add(data[place : place + size])
         place, turn = place + size, turn + 1
     assert found == list(enumerate(contents))
 

@@ -82,7 +82,8 @@ def test_every_bucket_of_a_level_gives_right_answers(
 def test_padding_repeats_the_last_sample(mixed: Bundle) -> None:
     samples = samples_of(mixed)
     sizes = [(bucket, 0) for bucket in BUCKETS]
-    context = LevelContext(dict.fromkeys(sizes, lambda *given: given), samples, "cpu")
+    types = [item.dtype for item in samples.tensors]
+    context = LevelContext(dict.fromkeys(sizes, lambda *given: given), samples, "cpu", types)
     ids, scale = context.assemble([3, 0, 2])
     assert torch.equal(ids, samples.tensors[0][[3, 0, 2, 2]])
     assert torch.equal(scale, samples.tensors[1][[3, 0, 2, 2]])
@@ -91,11 +92,21 @@ def test_padding_repeats_the_last_sample(mixed: Bundle) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 def test_an_answer_is_the_bytes_of_its_row(dtype: torch.dtype) -> None:
     rows = torch.arange(6).reshape(3, 2).to(dtype)
-    context = LevelContext({(4, 0): lambda *given: given}, Samples([rows]), "cpu")
+    context = LevelContext({(4, 0): lambda *given: given}, Samples([rows]), "cpu", [dtype])
     found = context.answers([rows, rows[:, 0]], [0, 1])
     for row, content in zip(rows, found, strict=False):
         read = torch.frombuffer(bytearray(content), dtype=dtype)
         assert torch.equal(read, torch.cat([row, row[:1]]))
+
+
+def test_a_level_that_returns_halves_answers_in_the_modules_own_type() -> None:
+    rows = torch.tensor([[1.0, 2.5], [3.0, -4.0]])
+    halves = {(2, 0): torch.Tensor.bfloat16}
+    context = LevelContext(halves, Samples([rows]), "cpu", [torch.float32])
+    found = context.answers(context.run(context.assemble([1, 0])), [1, 0])
+    assert [bytes(content) for content in found] == [
+        rows[index].numpy().tobytes() for index in (1, 0)
+    ]
 
 
 def test_an_output_without_a_row_for_each_sample_is_refused(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ def test_lengths_are_drawn_from_the_seed(tagger: Bundle, lengths: Lengths) -> No
 
 def test_a_batch_is_padded_in_both_directions(tagger: Bundle, lengths: Lengths) -> None:
     samples = samples_of(tagger, lengths)
-    context = LevelContext({(b, n): lambda *x: x for b in BATCHES for n in SIZES}, samples, "cpu")
+    calls = {(b, n): lambda *x: x for b in BATCHES for n in SIZES}
+    types = [item.dtype for item in samples.tensors]
+    context = LevelContext(calls, samples, "cpu", types)
     three = [index for index, own in enumerate(lengths.samples) if 4 < own <= 8][:3]
     ids, mask = context.assemble(three)
     assert ids.shape == mask.shape == (4, 8)

@@ -66,9 +66,9 @@ class AuditSettings:
 def audit(request: Request, settings: AuditSettings, observer: AuditObserver) -> Audit:
     """Measure the cost of the choices at every level.
 
-    After Ctrl-C the audit has the partial results. Raises `GolowError` for errors that the caller
-    can fix, and `Unfinished` for one after a level was audited. An error in a level, or with an
-    alternative, is recorded as its result.
+    After Ctrl-C the audit has the partial results; without any, KeyboardInterrupt is raised. Raises
+    `GolowError` for errors that the caller can fix, and `Unfinished` for one after a level was
+    audited. An error in a level, or with an alternative, is recorded as its result.
     """
     _require_sense(settings)
     racing = ComparisonSettings(
@@ -88,6 +88,8 @@ def audit(request: Request, settings: AuditSettings, observer: AuditObserver) ->
             open_bench(request, racing, observer, starter) as bench,
         ):
             interrupted = not _take(levels, bench, settings, observer, found)
+            if interrupted and not found:
+                raise KeyboardInterrupt
     except GolowError as error:
         if not found:
             raise
@@ -195,6 +197,8 @@ class _Auditor:
             races=tuple(self._races),
         )
         yield audited
+        if raced.interrupted:
+            raise KeyboardInterrupt
         named = [one for one in tried if _is_named(_of(audited, one))]
         if named:
             audited = self._confirmed(audited, named)
@@ -214,7 +218,7 @@ class _Auditor:
     ) -> tuple[dict[str, Run], Raced]:
         """Race the level and these in new processes; their runs by name. longer: the time that they
         are known to take together beyond one share each, in units of the level's time. Raises
-        KeyboardInterrupt if it was interrupted before any conclusion."""
+        KeyboardInterrupt if it was interrupted before it timed anything."""
         bench, level = self._bench, self._level
         self._observer.left(self._pace.left())
         bench.observer.stage(f"{level.name} ({self._place}): {what}")
@@ -229,12 +233,26 @@ class _Auditor:
         raced = bench.race(
             list(chosen.values()), against=pairs, necessary=stats.rounds_for(len(tried))
         )
-        if raced.interrupted:
+        comparison = recorded(bench.workload, bench.settings, raced, ())
+        if raced.interrupted and all(run.time is None for run in comparison.runs):
             raise KeyboardInterrupt
         self._pace.raced(len(tried) + BASES)
-        comparison = recorded(bench.workload, bench.settings, raced, ())
         self._races.append(comparison.race)
         return {run.level: run for run in comparison.runs}, raced
+
+    def _whole_race(
+        self,
+        tried: Sequence[Candidate],
+        what: str,
+        against: Mapping[str, str] | None = None,
+        longer: float = 0.0,
+    ) -> dict[str, Run]:
+        """Runs of a race that proves nothing unless it ends. Raises KeyboardInterrupt if it was
+        interrupted."""
+        runs, raced = self._race(tried, what, against, longer)
+        if raced.interrupted:
+            raise KeyboardInterrupt
+        return runs
 
     def _confirmed(self, audited: AuditedLevel, named: Sequence[Candidate]) -> AuditedLevel:
         """Race again, in new processes, those that the first race found faster or slower."""
@@ -242,7 +260,7 @@ class _Auditor:
         # An alternative that takes 12 times as long would leave the others too few rounds.
         longer = sum(max(0.0, _effect(_of(audited, one)) - 1) for one in named)
         what = f"{len(named)} of them again, in new processes"
-        runs, _ = self._race(named, what, longer=longer)
+        runs = self._whole_race(named, what, longer=longer)
         again = {one.level.name: runs[one.level.name].ratio for one in named}
         prices = [
             _seen_twice(price, again[price.run.level]) if price.run.level in again else price
@@ -266,7 +284,7 @@ class _Auditor:
             if taken:
                 self._pace.more(2 + BASES)
                 entrants = [Candidate(one, *candidate[1:]) for one in (current, larger)]
-                runs, _ = self._race(
+                runs = self._whole_race(
                     entrants, f"adding {candidate.alternative.name}", {larger.name: current.name}
                 )
                 steps += 1
@@ -278,7 +296,7 @@ class _Auditor:
         if not taken:
             return None
         self._pace.more(1 + BASES)
-        runs, _ = self._race(
+        runs = self._whole_race(
             [Candidate(current, *taken[0][1:])], "the best combination against the defaults"
         )
         return Combination(

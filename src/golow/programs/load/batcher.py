@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from golow.programs.load.load_record import ServedBatch
-from golow.programs.load.wire import Asked, answer
+from golow.programs.load.wire import Asked, answers
 
 Send = Callable[[bytes], None]
 
@@ -191,8 +191,8 @@ class Batcher:
             for outputs in _outputs(context, batch):
                 ran = time.monotonic_ns()
                 found = context.answers(outputs, indices)
-                pairs = zip(taken, found, strict=True)
-                send(b"".join(answer(one.asked.number, content) for one, content in pairs))
+                numbers = (one.asked.number for one in taken)
+                send(answers(zip(numbers, found, strict=True)))
                 if self._send is not send:  # the run is over: nobody waits for the rest
                     break
             done = time.monotonic_ns()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,9 +40,18 @@ class Sizes(NamedTuple):
 class LevelContext:
     """One context of a level over the samples of the load test."""
 
-    def __init__(self, calls: Mapping[Size, Call], samples: Samples, device: str) -> None:
-        """calls: the level by batch size and length, which is 0 if samples have one size."""
+    def __init__(
+        self,
+        calls: Mapping[Size, Call],
+        samples: Samples,
+        device: str,
+        types: Sequence[torch.dtype],
+    ) -> None:
+        """calls: the level by batch size and length, which is 0 if samples have one size. types:
+        the module's own types of outputs, which every level answers in: in half precision some
+        return halves, which would be half of the bytes to send."""
         self._calls, self._samples, self._device = calls, samples, device
+        self._types = types
         self._batches = sorted({batch for batch, _ in calls})
         # With one stream for all, contexts would wait for each other's copies.
         self.cuda_stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
@@ -70,7 +80,8 @@ class LevelContext:
         call = self._calls[self._samples.size_of(batch)]
         with torch.cuda.stream(self.cuda_stream):  # nothing without one
             on_device = [item.to(self._device) for item in batch]
-            return [leaf.cpu() for leaf in leaves_of(call(*on_device))]
+            found = leaves_of(call(*on_device))
+            return [leaf.to(kind).cpu() for leaf, kind in zip(found, self._types, strict=True)]
 
     def answers(self, outputs: list[Tensor], indices: Sequence[int]) -> list[bytes]:
         """The rows of all outputs, each cut to the length of its sample: one answer for each."""
@@ -109,8 +120,9 @@ def contexts_of(
         level=level, precision=workload.precision, threads=workload.threads, cache=cache
     )
     build = _Build(module, samples, wanted, sizes, observer)
+    types = build.types()
     calls = build.direct() if is_direct(level) else build.handed_over()
-    return [LevelContext(one, samples, workload.device) for one in calls]
+    return [LevelContext(one, samples, workload.device, types) for one in calls]
 
 
 class _Build(NamedTuple):
@@ -130,6 +142,11 @@ class _Build(NamedTuple):
     def every(self) -> list[Size]:
         """All sizes, the largest last."""
         return [(batch, length) for batch in self.sizes.batches for length in self.lengths]
+
+    def types(self) -> list[torch.dtype]:
+        """The types of the module's outputs."""
+        with torch.inference_mode():
+            return [leaf.dtype for leaf in leaves_of(self.module(*self._example(self.every[0])))]
 
     def direct(self) -> list[dict[Size, Call]]:
         """One plan for each size, with the weights once."""
@@ -185,7 +202,7 @@ class _Build(NamedTuple):
         return [item.to(device) for item in self.samples.batch(rows, size)]
 
 
-def _rows(leaf: Tensor, cuts: Sequence[Cut]) -> list[bytes]:
+def _rows(leaf: Tensor, cuts: Sequence[Cut]) -> list[memoryview]:
     """The bytes of the first rows of an output, each cut."""
     if leaf.dim() == 0 or leaf.shape[0] < len(cuts):
         raise GolowError(
@@ -195,4 +212,5 @@ def _rows(leaf: Tensor, cuts: Sequence[Cut]) -> list[bytes]:
     plain = leaf.detach()
     if plain.dtype == torch.bfloat16:  # NumPy has no such type; the bytes are the same
         plain = plain.view(torch.int16)
-    return [row[cut].numpy().tobytes() for row, cut in zip(plain, cuts, strict=False)]
+    rows = (row[cut].contiguous().numpy() for row, cut in zip(plain, cuts, strict=False))
+    return [row.reshape(-1).view(np.uint8).data for row in rows]

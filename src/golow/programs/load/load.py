@@ -119,7 +119,7 @@ def recorded(
 
 
 def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
-    """Check the levels, then test them in turn; true after Ctrl-C."""
+    """Check the levels, test them in turn and end them; true after Ctrl-C."""
     try:
         _build(levels, observer)
         for number, level in enumerate(levels, 1):
@@ -128,6 +128,8 @@ def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) ->
         turns.take()
         if "server" in plan.scenarios and not plan.rates:
             turns.search()
+        for level in levels:  # here, so that Ctrl-C while they end loses nothing
+            level.end()
     except KeyboardInterrupt:
         return True
     return False

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +78,10 @@ def requests(asked: Sequence[Asked]) -> bytes:
     return b"".join(REQUEST.pack(*one) for one in asked)
 
 
-def answer(number: int, content: bytes) -> bytes:
-    """The bytes of an answer."""
-    return ANSWER.pack(number, len(content)) + content
+def answers(numbered: Iterable[tuple[int, bytes]]) -> bytes:
+    """The bytes of answers, each with the number of its request; large ones are copied once."""
+    return b"".join(
+        part
+        for number, content in numbered
+        for part in (ANSWER.pack(number, len(content)), content)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from golow.programs.load.verdict import pooled
 
 SHARES = 200  # points of a distribution
 MOMENTS = 100  # of a queue
+SEARCHED = 1.1  # between rates that are drawn as one after a search
 
 
 class Point(NamedTuple):
@@ -25,19 +27,31 @@ class Point(NamedTuple):
     high: float
 
 
-def points(level: LevelLoad, share: float, timed: Timed = "latency") -> list[Point]:
+def points(
+    level: LevelLoad, share: float, timed: Timed = "latency", within: float = 1.0
+) -> list[Point]:
     """The percentile of a time at each rate of a level that early stopping allows to quote, by
-    rate."""
-    by_rate: dict[float, list[LoadRun]] = defaultdict(list)
-    for run in level.runs:
-        if run.scenario == "server" and run.rate is not None:
-            by_rate[run.rate].append(run)
+    rate. within: factor between the rates of one point, which stands at their median: a search runs
+    once at each of many rates that hardly differ."""
     found = []
-    for rate, runs in sorted(by_rate.items()):
+    for runs in _by_rate(level, within):
         quoted = pooled(runs, share, timed)
         if quoted is not None and quoted.high is not None:
+            rate = median(run.rate or 0.0 for run in runs)
             found.append(Point(rate, quoted.value, quoted.low, quoted.high))
     return found
+
+
+def _by_rate(level: LevelLoad, within: float) -> list[list[LoadRun]]:
+    """The server runs of a level, by rate; those together whose rates differ by that factor."""
+    rated = [run for run in level.runs if run.scenario == "server" and run.rate is not None]
+    groups: list[list[LoadRun]] = []
+    for run in sorted(rated, key=lambda run: run.rate or 0.0):
+        if groups and (run.rate or 0.0) <= within * (groups[-1][0].rate or 0.0):
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    return groups
 
 
 def distribution(runs: Sequence[LoadRun]) -> list[tuple[float, float]]:

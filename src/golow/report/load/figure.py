@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from golow.programs.load.load_record import LevelLoad, LoadTest, Timed
 from golow.report.console import visible
-from golow.report.load.curves import batch_sizes, busiest, distribution, points, queue
+from golow.report.load.curves import (
+    SEARCHED,
+    batch_sizes,
+    busiest,
+    distribution,
+    points,
+    queue,
+)
 from golow.report.load.table import conditions, time_text
 from golow.report.style import (
     Caption,
@@ -60,8 +67,11 @@ def rate_figure(found: LoadTest) -> Figure:
         panel.set_title(time_text(timed, share))
         _draw_rates(panel, found, timed, share)
     legend(figure, [level.label for level in found.levels if _has_rates(found, level)])
-    reading = "Bars: 99% ends. A percentile is drawn where early stopping allows it to be quoted."
-    caption(figure, Caption(_lines(found, "latency of requests over their rate"), [reading]))
+    reading = [
+        "Bars: 99% ends. A percentile is drawn where early stopping allows it to be quoted.",
+        "After a search, runs at nearly the same rate are one point.",
+    ]
+    caption(figure, Caption(_lines(found, "latency of requests over their rate"), reading))
     return figure
 
 
@@ -72,7 +82,7 @@ def _has_rates(found: LoadTest, level: LevelLoad) -> bool:
 def _draw_rates(panel: Axes, found: LoadTest, timed: Timed, share: float) -> None:
     some = False
     for level in found.levels:
-        drawn = points(level, share, timed)
+        drawn = points(level, share, timed, 1.0 if found.plan.rates else SEARCHED)
         if not drawn:
             continue
         some = True
@@ -175,12 +185,13 @@ def _plain_ticks(panel: Axes) -> None:
 
 def _lines(found: LoadTest, what: str) -> list[str]:
     """Lines of a caption: what is shown, where and how it was measured."""
-    sizes = " and ".join("x".join(map(str, item.shape[1:])) for item in found.workload.inputs)
+    shapes = ("x".join(map(str, item.shape[1:])) for item in found.workload.inputs)
+    sizes = " and ".join(dict.fromkeys(shapes))
     limits = [seconds_text(limit) for limit in found.plan.limits.values()]
     limit = f", limit {' and '.join(limits)}" if limits else ""
     machine, *batcher = conditions(found).split("\n")
     return [
         visible(f"{found.workload.model}, {sizes}, {found.workload.device}: {what}{limit}"),
         visible(f"{machine}; {found.created[:10]}"),
-        visible("; ".join(batcher)),
+        *map(visible, batcher),
     ]
