@@ -1,10 +1,11 @@
-"""Levels that are built several at a time, and Ctrl-C meanwhile."""
+"""Levels that are built several at a time; Ctrl-C meanwhile, and while they end."""
 
 from __future__ import annotations
 
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -13,6 +14,7 @@ import pytest
 from golow.observer import Silent
 from golow.programs.load import load
 from golow.programs.load.tested_level import TestedLevel
+from golow.records.comparison import Check
 from support.load.places import SCRIPT, place_of
 from support.processes import all_gone
 
@@ -28,6 +30,18 @@ class Interrupted(TestedLevel):
     def build(self) -> None:
         time.sleep(1)
         raise KeyboardInterrupt
+
+
+class Slow(TestedLevel):
+    """Ctrl-C comes while its process ends."""
+
+    ends = 0
+
+    def end(self) -> None:
+        self.ends += 1
+        if self.ends == 1:
+            raise KeyboardInterrupt
+        super().end()
 
 
 def running() -> set[int]:
@@ -63,3 +77,20 @@ def test_an_interrupt_ends_what_is_being_built(
         load._build(levels, Silent())
     new = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert all_gone(*new)
+
+
+def test_an_interrupt_while_levels_end_loses_no_result(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_loadgen", reason="needs MLPerf's LoadGen: pip install golow[load]")
+    place = place_of(tmp_path, scenarios=("offline",), seconds=0.2, repeats=1)
+    place = place._replace(command=(sys.executable, str(SCRIPT), "even"))
+    right: Any = SimpleNamespace(
+        judge=lambda answers: Check(verdict="match"),
+        judge_some=lambda answers: Check(verdict="match"),
+    )
+    levels = [Slow("one", place, right), TestedLevel("two", place, right)]
+    before = running()
+    assert load.loaded(levels, place.plan, Silent())
+    assert all(level.record().of("offline", None) for level in levels)
+    for level in levels:
+        level.end()
+    assert all_gone(*(running() - before))
