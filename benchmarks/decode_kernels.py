@@ -164,7 +164,7 @@ def symbol(call: KernelCall) -> str:
 
 def alone_seconds(made: golow.Generator, calls: Sequence[KernelCall]) -> float:
     """Seconds of a call, all of a step after one another, three times."""
-    execution = made._runs[1]._execution
+    execution = made._runs[1].__self__._execution
     gpu = execution.gpu
     gpu.compile(call.kernel for call in calls)
 
