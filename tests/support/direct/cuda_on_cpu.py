@@ -42,7 +42,7 @@ RUN_HERE = {
     "cached_attention", "copies", "cross_entropy", "elements", "fused_pointwise", "fused_reduce",
     "fused_softmax", "group_norm", "joined_copies", "layer_norm", "linear_recurrence", "pad",
     "recurrent", "reduction", "resample", "rms_norm", "roll", "row_product", "softmax",
-    "step_attention", "take",
+    "step_attention", "take", "weight_norm",
 }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from golow.lower.fuse.epilogue_fusion import (
 )
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
 from golow.lower.fuse.horizontal_training import join_trained_layers
+from golow.lower.fuse.horizontal_weight_norms import join_weight_norms
 from golow.lower.fuse.norm_functions import add_within_norms, fuse_batch_norm_function
 from golow.lower.fuse.norm_fusion import (
     add_within_norm_gradients,
@@ -82,6 +83,7 @@ from golow.lower.recognise.stacked_steps import compute_steps_at_once
 from golow.lower.recognise.step_attention import attend_in_steps
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.unit_norm import name_unit_norm
+from golow.lower.recognise.weight_norm import keep_weight_norm
 from golow.lower.recognise.whole_attention import (
     CUDNN,
     CUDNN_IN_TRAINING,
@@ -238,6 +240,7 @@ TRAINING: Order = (
     share_heads,
     attention_stays_whole,
     keep_group_norm,  # instance norm is batch norm of one image
+    keep_weight_norm,
     volumes_are_planes,
     pool_by_planes,
     norm_by_planes,
@@ -286,6 +289,7 @@ TRAINING: Order = (
     add_within_products,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    join_weight_norms,
     average_before_scaling,
     reduce_few_elementwise,
     average_over_ranks,
