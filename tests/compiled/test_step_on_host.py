@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
@@ -80,6 +81,36 @@ def test_convolutions_statistics_and_a_frozen_layer(gpu: HostGpu, every: int) ->
     eager.begin()
     assert trained(step, data) == pytest.approx(trained(eager, data), rel=1e-3)
     assert torch.equal(step.state_dict()["frozen.weight"], other.frozen.weight)
+
+
+class Signals(nn.Module):
+    """Convolutions of lines, one of them transposed; the rows of two weights have lengths of their
+    own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv1d(4, 8, 3, padding=1), weight_norm(nn.Conv1d(8, 6, 3))
+        self.up = weight_norm(nn.ConvTranspose1d(6, 4, 4, stride=2))
+        self.last = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.up(torch.tanh(self.second(torch.tanh(self.first(x))))))
+        found: Tensor = self.last(y.mean(2))
+        return found
+
+
+@pytest.mark.parametrize(("precision", "every", "near"), [("ieee", 2, 1e-4), ("bf16", 1, 0.02)])
+def test_signals_and_normalised_weights(
+    gpu: HostGpu, precision: str, every: int, near: float
+) -> None:
+    """Weights of lines are stored as convolutions read them; a state has them in PyTorch's
+    order."""
+    module, data = Signals().train(), batches(4, (4, 9))
+    step = stepped(module, SGD, data[0], every=every, precision=precision)
+    eager = Eager(module, SGD, every=every)
+    assert trained(step, data) == pytest.approx(trained(eager, data), rel=near)
+    assert_same_state(step, eager, near)
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])

@@ -98,3 +98,15 @@ def test_a_convolution_with_an_activation_has_its_own_order(activating: float, o
     """It competes with the faster of both orders and a pass."""
     made = planned(timed(1000.0, activating), nn.Sequential(nn.Linear(16, 24), nn.GELU()))
     assert orders(made) == {order}
+
+
+def test_training_stores_weights_of_lines_as_convolutions_read_them() -> None:
+    """Neither the weights nor their gradients are copied, only the input."""
+    module = nn.Sequential(nn.Conv1d(8, 8, 3), nn.Tanh(), nn.Conv1d(8, 4, 3), nn.AvgPool1d(5))
+    graph = lowered(nn.Sequential(module, nn.Flatten()), "train", (4, 8, 9))
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 1)
+    assert_sound(made)
+    weights = [tensor for (kind, _), tensor in made.inputs.items() if kind == "parameter"]
+    assert [w.layout.order for w in weights if len(w.shape) == 3] == ["transposed"] * 2
+    copied = [step.reads[0] for step in made.plan.steps if step.operation == "copy"]
+    assert {made.plan.buffers[operand.buffer].name for operand in copied} == {"input_0"}

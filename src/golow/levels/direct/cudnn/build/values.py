@@ -3,7 +3,6 @@ readers need."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,8 @@ from golow.levels.direct.cudnn.steps.built_plan import KEPT, Tensor, is_aligned,
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import Copied, copy, copy_all, unfold
 from golow.levels.direct.kernel_views import View
-from golow.lower.ir.graph import OutputKind, Ref
+from golow.lower.ir.graph import GraphInput, OutputKind, Ref
+from golow.lower.operators.reshape import Reshape
 from golow.lower.plan.plan import Place
 
 if TYPE_CHECKING:
@@ -77,7 +77,19 @@ class Values:
             inputs, dtype = self._build.inputs, value.dtype
             if item.kind == "buffer" and inputs.is_state(item):
                 dtype = inputs.state_type(dtype)
+        if item is not None and self._is_weight_of_lines(item):
+            return Layout(dtype, "transposed")
         return Layout(dtype, "channels_last", value.shape[1]) if image else Layout(dtype)
+
+    def _is_weight_of_lines(self, item: GraphInput) -> bool:
+        """True for a parameter [K, C, R] that training changes and a convolution reads as the
+        weight of images of one row: with the channels of a pixel side by side."""
+        shape, links = item.value.shape, self._current.links
+        if item.target not in self._build.training.group_of or len(shape) != 3:
+            return False
+        readers = (Reshape.of(links.nodes[place]) for place in links.readers[item.value.name])
+        image = (*shape[:2], 1, shape[2])
+        return any(view is not None and view.shape == image for view in readers)
 
     def wanted(self, reference: Ref, layout: Layout) -> Tensor:
         """Return a value in this layout, copied if needed (once for all its readers)."""
@@ -135,11 +147,9 @@ class Values:
         value, gradient = self._current.output(index), self._build.training.place(index)
         shape = value.shape
         if gradient is not None:
-            flat = gradient.layout == layout and layout.order == "rows"
-            if flat and math.prod(gradient.shape) == math.prod(shape):
-                return gradient._replace(shape=shape)
-            if gradient.shape == shape and same_memory(shape, gradient.layout, layout):
-                return gradient._replace(layout=layout)
+            own = gradient.layout if gradient.shape == shape else _seen_as(gradient, shape)
+            if own is not None and same_memory(shape, own, layout):
+                return gradient._replace(shape=shape, layout=layout)
         return self._memory.new(value.name, shape, layout)
 
     def define(self, index: int, tensor: Tensor, *, private: bool = False) -> None:
@@ -264,3 +274,11 @@ class Values:
                 layout = image if wanted == image else None
                 self._made[name] = [unfold(self._build, name, view, shape, layout)]
                 self._made_at[name] = self._build.steps.last()
+
+
+def _seen_as(tensor: Tensor, shape: Sequence[int]) -> Layout | None:
+    """The layout of a tensor as a view of another shape; None if steps through memory cannot say
+    it."""
+    view = folded(tensor).reshaped(tuple(shape))
+    strides = None if view is None else view.strides
+    return None if strides is None else layout_of(tensor.dtype, shape, strides)
