@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What a launch reads and writes of one layer, and its rows."""
+    """A layer of a launch: tensors that it reads and writes, and its rows."""
 
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor | None, ...]
