@@ -267,3 +267,14 @@ def test_gradients_that_are_elsewhere_are_copied_together() -> None:
     steps = [step for step in made.plan.steps if step.phase == "update"]
     copies = [step for step in steps if step.operation == "copy"]
     assert [len(step.writes) for step in copies] == [3]
+
+
+# ---------------------------------------------------------------- shapes alone
+
+
+def test_a_transposed_convolution_writes_no_image_for_its_shape() -> None:
+    """It is the gradient of a convolution with regard to an image, of which nothing is read."""
+    module = nn.Sequential(nn.ConvTranspose2d(4, 8, 2, 2), nn.Flatten())
+    made, _ = built(module, "train", "bf16", 2, 4, 3, 3)
+    assert_sound(made)
+    assert "fill" not in {step.operation for step in made.plan.steps}
