@@ -1,5 +1,5 @@
-"""Weight normalisation in training at `cudnn`: what is kept whole and joined, where its plan has
-its values, and that the check of operations knows it."""
+"""Weight normalisation in training at `cudnn`: what is kept whole and joined, what its plan moves,
+and that the check of operations knows it. Whole steps are in test_step_on_host.py."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from golow.lower.ir.graph import Graph
 from golow.lower.operators.weight_norm import WeightNorm, WeightNormBackward
 from golow.lower.recognise.weight_norm import keep_weight_norm
 from golow.records.workload import Precision
-from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound
 from support.direct.step_checks import level_values
-from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, records
 
 if TYPE_CHECKING:
@@ -128,11 +126,6 @@ def test_weights_take_one_launch_and_their_gradients_another(precision: Precisio
     moves = [step for step in made.plan.steps if step.operation in ("copy", "reshape", "turn")]
     assert not [s for s in moves if written.intersection(o.buffer for o in s.reads)]
     assert not [s for s in moves if read.intersection(o.buffer for o in s.writes)]
-
-
-def test_every_value_is_where_the_plan_says() -> None:
-    tensors = {item.value.name: drawn(item.value) for item in lowered().inputs}
-    follow(lowered(), cast("Engines", AskedEngines()), tensors)
 
 
 # ---------------------------------------------------------------- the check of operations
