@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from golow.records.errors import GolowError
+from golow.workload.import_path import module_command, python_environment
 
 LIMIT = 900.0
 """Seconds: kernels are compiled."""
@@ -18,10 +19,10 @@ LIMIT = 900.0
 
 def try_artifact(file: Path, cache: Path) -> None:
     """Load and check it. Raises `GolowError` if it does not pass."""
-    command = [sys.executable, "-m", "golow.artifact.trial", str(file), str(cache)]
+    command = module_command("golow.artifact.trial", str(file), str(cache))
     answer = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        timeout=LIMIT,
+        timeout=LIMIT, env=python_environment(),
     )  # fmt: skip
     if answer.returncode:
         said = (answer.stdout + answer.stderr).strip() or f"status {answer.returncode}"

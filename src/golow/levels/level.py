@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from golow.lower.plan.plan import Plan
 from golow.records.errors import Unsupported
 from golow.records.workload import Device, Mode, Workload
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 # For workers that compute nothing in numpy: on import, its OpenBLAS starts a thread that spins for
 # a tenth of a second or more, on a core that the first iterations need.
@@ -106,9 +106,4 @@ class Level:
 
 def python_worker(module: str, variant: str) -> tuple[str, ...]:
     """The command of the Python worker that serves the level in this module."""
-    return (
-        sys.executable,
-        "-m",
-        "golow.worker.serve",
-        f"{module}:{variant}" if variant else module,
-    )
+    return module_command("golow.worker.serve", f"{module}:{variant}" if variant else module)

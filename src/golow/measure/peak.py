@@ -25,6 +25,7 @@ from golow.measure.environment import environment
 from golow.records.record import Record
 from golow.records.workload import Device, Precision, Workload
 from golow.storage.cache import read_sealed, write_sealed
+from golow.workload.import_path import module_command, python_environment
 
 SIZES = {"cpu": (192, 384, 1024), "cuda": (8192,)}  # rows of the matrices
 COPIED = {"cpu": 256 << 20, "cuda": 2 << 30}  # bytes, several times the last cache
@@ -100,9 +101,11 @@ def measured_peak(
     if known is not None and known.operations >= seen:
         return known
     wanted = (device, precision, str(threads), str(SECONDS))
-    command = [sys.executable, "-m", "golow.measure.peak", *wanted]
+    command = module_command("golow.measure.peak", *wanted)
     try:
-        done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
+        done = subprocess.run(
+            command, capture_output=True, timeout=LIMIT, check=True, env=python_environment()
+        )
         peak = msgspec.json.decode(done.stdout, type=Peak)
     except (subprocess.SubprocessError, msgspec.MsgspecError):
         return known

@@ -19,6 +19,7 @@ from typing import Any
 from golow.measure.environment import environment
 from golow.records.workload import Device
 from golow.storage.cache import read_sealed, write_sealed
+from golow.workload.import_path import module_command, python_environment
 
 READ: dict[Device, int] = {"cpu": 1 << 28, "cuda": 1 << 32}  # bytes, several times the last cache
 COLUMNS = 4096  # of the array as a matrix
@@ -40,9 +41,11 @@ def plain_read(
     before = 0.0 if kept is None else float(kept)
     if before > exceeded_by:
         return before
-    command = [sys.executable, "-m", "golow.measure.plain_read", device, str(threads), str(SECONDS)]
+    command = module_command("golow.measure.plain_read", device, str(threads), str(SECONDS))
     try:
-        done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
+        done = subprocess.run(
+            command, capture_output=True, timeout=LIMIT, check=True, env=python_environment()
+        )
         found = max(before, float(done.stdout))
     except (subprocess.SubprocessError, ValueError):
         return before or None

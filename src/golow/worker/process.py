@@ -14,6 +14,8 @@ from typing import IO
 
 import psutil
 
+from golow.workload.import_path import python_environment
+
 KILLED_FIRST = 500
 """Thousandths of the machine's memory that the kernel adds to a worker's when memory runs out."""
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
@@ -49,13 +51,9 @@ def _end_before_this_process(pid: int) -> None:
 
 def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of every worker: the same threads and wait policy for all levels."""
-    environment = {**os.environ, **thread_settings(threads)}
-    if program == sys.executable:
-        # The parent's import path, so that the worker finds the same models. Not for another
-        # Python, which would find this one's standard library.
-        paths = (path or str(Path.cwd()) for path in sys.path)
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-    return {**environment, **extra}
+    # With this import path another Python would find the standard library of this one.
+    own = python_environment() if program == sys.executable else os.environ
+    return {**own, **thread_settings(threads), **extra}
 
 
 def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:

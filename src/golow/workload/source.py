@@ -28,6 +28,7 @@ from golow.records.workload import Mode, ModelSource
 from golow.storage.files import read_text, read_whole, require_file
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.hub import huggingface, timm_models
+from golow.workload.import_path import search_first
 from golow.workload.keywords import accept_keywords
 from golow.workload.names_in_code import no_such_name
 from golow.workload.pickled_module import read_pickled
@@ -192,8 +193,7 @@ def _import_file(source: ModelSource) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     _require_text(path)
     # The model's file may import files beside it, as when it is run directly.
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    search_first(path.parent)
     sys.modules[spec.name] = module
     with users_code(f"{path} cannot be imported"), _import_explained(path):
         spec.loader.exec_module(module)
@@ -230,8 +230,8 @@ def _require_text(path: Path) -> None:
 
 def _import_dotted(source: ModelSource) -> ModuleType:
     # A command-line tool does not have the current folder on its path, but users expect it.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    if "" not in sys.path:
+        search_first(Path.cwd())
     hint = "run golow from the folder that holds the package, or install it."
     with users_code(f"the module {source.name} cannot be imported", hint):
         return importlib.import_module(source.name)

@@ -190,7 +190,7 @@ def forked_workers(server: ForkServer) -> Iterator[None]:
 
 
 def _is_served(command: list[str]) -> bool:
-    match command:
+    match _without_safe_path(command):
         case [sys.executable, "-m", "golow.worker.serve", level]:
             return level.partition(":")[0] in SERVED
         case [sys.executable, "-m", module, *_]:
@@ -203,6 +203,11 @@ def _is_served(command: list[str]) -> bool:
 def _is_command(command: list[str]) -> bool:
     """True if it is golow's own, or a program in its arguments."""
     return command[0] == sys.executable and (command[1:3] == ["-m", "golow"] or command[1] == "-c")
+
+
+def _without_safe_path(command: list[str]) -> list[str]:
+    """The command without the option that keeps the current folder out of its import path."""
+    return [command[0], *command[2:]] if command[1] == "-P" else command
 
 
 def _bound(environment: Mapping[str, str]) -> dict[str, str]:
@@ -260,12 +265,13 @@ def become(request: dict[str, Any]) -> int:
     tempfile.tempdir = None  # it may be another one
     command = request["command"]
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    here = "" if command[1] == "-c" else str(Path(command[1]).resolve().parent)
-    sys.path[:] = [request["folder"] if command[1] == "-m" else here, *paths, *sys.path[1:]]
+    first = {"-m": [request["folder"]], "-c": [""], "-P": []}
+    beside = [str(Path(command[1]).resolve().parent)]
+    sys.path[:] = [*first.get(command[1], beside), *paths, *sys.path[1:]]
     show_as(command, os.environ)
     try:
         with _own_forked(command):
-            _run(command)
+            _run(_without_safe_path(command))
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

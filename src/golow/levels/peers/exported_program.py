@@ -26,6 +26,7 @@ from golow.records.record import Record
 from golow.storage.cache import SEAL, building_sealed, discard_damaged, is_sealed
 from golow.storage.files import write_whole
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 VARIABLE = "GOLOW_EXPORTED"  # tells the worker the folder
 ENGINES = "GOLOW_TENSORRT"  # tells a worker of TensorRT the folder of its engine
@@ -200,7 +201,7 @@ def _run(bundle: Bundle, level: str, exporter: str, made: Path, log: Path, limit
     # Not at the top: workers import this file, too, and would pay for a module they do not need.
     from golow.worker.process import worker_environment
 
-    command = [sys.executable, "-m", "golow.levels.peers.export_process", exporter]
+    command = module_command("golow.levels.peers.export_process", exporter)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, str(bundle.folder), str(made)],

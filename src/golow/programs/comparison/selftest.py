@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,6 +34,7 @@ from golow.worker.client import Worker
 from golow.worker.plant import CHEATS
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.import_path import module_command
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
@@ -142,7 +142,7 @@ def _bundle(folder: Path) -> Bundle:
 
 
 def _started(name: str, bundle: Bundle, options: tuple[str, ...]) -> Worker:
-    command = (sys.executable, "-m", "golow.worker.plant", *options)
+    command = module_command("golow.worker.plant", *options)
     worker = Starter().worker(name, Launch(command), bundle)
     worker.load(bundle.folder)
     return worker
@@ -177,7 +177,7 @@ def _race(
 @contextmanager
 def _burning_cores(cores: tuple[int, ...]) -> Iterator[None]:
     """Run a busy loop on each of the cores."""
-    command = (sys.executable, "-m", "golow.worker.plant", "--burn")
+    command = module_command("golow.worker.plant", "--burn")
     settings = worker_environment(command[0], 1, {})
     with ExitStack() as stack:
         for core in cores:

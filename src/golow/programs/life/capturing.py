@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from golow.records.errors import GolowError
 from golow.records.record import Record
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 LOG_LINES = 5
 
@@ -39,7 +40,7 @@ def time_capture(bundle: Bundle, limit: float) -> Capture:
     with tempfile.TemporaryDirectory(prefix="golow-capture-", dir=bundle.folder.parent) as folder:
         report, log = Path(folder) / "report.json", Path(folder) / "log"
         module = "golow.programs.life.capture_process"
-        command = [sys.executable, "-m", module, str(bundle.folder), str(report)]
+        command = module_command(module, str(bundle.folder), str(report))
         began = time.perf_counter()
         status = _run(command, bundle.workload.threads, log, limit)
         whole = time.perf_counter() - began
@@ -53,7 +54,7 @@ def time_capture(bundle: Bundle, limit: float) -> Capture:
     return Capture(found.seconds, whole)
 
 
-def _run(command: list[str], threads: int, log: Path, limit: float) -> int:
+def _run(command: Sequence[str], threads: int, log: Path, limit: float) -> int:
     with log.open("wb") as file:
         try:
             return subprocess.run(

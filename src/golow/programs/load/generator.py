@@ -28,8 +28,9 @@ from golow.records.record import Record
 from golow.worker.protocol import line
 from golow.worker.refusals import refused
 from golow.worker.serve import end_with_parent
+from golow.workload.import_path import module_command
 
-COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
+COMMAND = module_command(__spec__.name if __spec__ else __name__)
 NAMES: dict[Scenario, str] = {
     "single-stream": "SingleStream",
     "multi-stream": "MultiStream",

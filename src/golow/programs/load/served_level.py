@@ -29,8 +29,9 @@ from golow.worker.process import reset_resident_peak, resident_bytes
 from golow.worker.protocol import line
 from golow.worker.refusals import refused
 from golow.worker.serve import end_with_parent
+from golow.workload.import_path import module_command
 
-COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
+COMMAND = module_command(__spec__.name if __spec__ else __name__)
 
 
 class LoadRequest(Record, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ texts begin and end together. The levels are those that `golow generate` times:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -23,8 +22,9 @@ from golow.programs.load.coming_texts import END, TOKEN
 from golow.records.errors import Unsupported
 from golow.worker.text_program import GeneratingProgram
 from golow.workload.generation.text_bundle import TextBundle
+from golow.workload.import_path import module_command
 
-COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
+COMMAND = module_command(__spec__.name if __spec__ else __name__)
 COMPILED, MOST_COMPILED = "compile:", 8
 """Levels that compile for each length of a prompt, and the limit of torch.compile on shapes."""
 WARMING = 3  # tokens of a text after which everything that later ones use exists

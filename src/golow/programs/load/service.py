@@ -25,6 +25,7 @@ from golow.programs.load import served_level
 from golow.programs.load.batcher import Bucket
 from golow.programs.load.service_answers import CLASS, OUTPUT
 from golow.records.errors import GolowError
+from golow.workload.import_path import module_command
 
 NAME = "http"
 NUMPY, JSON = "application/octet-stream", "application/json"
@@ -43,7 +44,7 @@ class Answered(NamedTuple):
 
 def command(url: str, patience: float) -> tuple[str, ...]:
     """The command of the process that sends requests to a URL."""
-    return (sys.executable, "-m", __spec__.name if __spec__ else __name__, url, f"{patience}")
+    return module_command(__spec__.name if __spec__ else __name__, url, f"{patience}")
 
 
 class Service:

@@ -31,8 +31,9 @@ from golow.records.record import encode
 from golow.storage.files import write_whole
 from golow.worker.dead_worker import out_of_memory_kills
 from golow.worker.process import pipes
+from golow.workload.import_path import module_command, python_environment
 
-PROGRAM = ("-m", "golow.programs.study.cell")
+PROGRAM = module_command("golow.programs.study.cell")[1:]
 """Arguments with which Python runs a cell; tests replace them."""
 
 LOG_BYTES = 4096
@@ -175,8 +176,7 @@ class Attempt:
 
     def _environment(self) -> dict[str, str]:
         return {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            **python_environment(),
             # Files that it leaves there are removed with the draft.
             "TMPDIR": str((self.draft / "scratch").resolve()),
             MARK: str(self.draft),

@@ -3,7 +3,6 @@ one CUDA graph and without a framework."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +18,7 @@ from golow.lower.plan.plan import Plan
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -50,7 +50,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         folders.append(_write_lowered(bundle.last, "", cache))
     arguments = (*variant.split(), *map(str, folders))
     return Launch(
-        (sys.executable, "-m", "golow.levels.direct.cudnn.run.program", *arguments),
+        module_command("golow.levels.direct.cudnn.run.program", *arguments),
         environment=IDLE_NUMPY,
         built_by_loading=folders[0] / BUILT,
         build_measures=variant == "autotune",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +21,7 @@ from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.storage.cache import read_sealed
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 if TYPE_CHECKING:
     from golow.levels.direct.onednn.steps.built_plan import Built
@@ -60,7 +60,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         for name in (BUILT, LAYOUTS_FILE):
             (folders[0] / name).unlink(missing_ok=True)
     return Launch(
-        (sys.executable, "-m", "golow.levels.direct.onednn.run.program", *map(str, folders)),
+        module_command("golow.levels.direct.onednn.run.program", *map(str, folders)),
         environment=IDLE_NUMPY,
         built_by_loading=folders[0] / BUILT,
         build_measures=True,

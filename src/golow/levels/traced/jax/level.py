@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from golow.lower.ir.graph import Graph, Pass, Value
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 FREEZING = "freezing"  # the variant
 COMPILED = "compiled"  # XLA's programs, in the cache folder
@@ -70,9 +70,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     parts = [part for part in (bundle, bundle.last) if part is not None]
     folders = [write_source("jax", passes, source, key, part, cache) for part in parts]
     return Launch(
-        (
-            sys.executable,
-            "-m",
+        module_command(
             "golow.levels.traced.jax.program",
             variant or "plain",
             *map(str, folders),

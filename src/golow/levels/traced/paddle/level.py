@@ -4,7 +4,6 @@ process."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from golow.lower.ir.graph import Graph
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 STATIC = "static"  # the variant
 
@@ -38,9 +38,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     parts = [part for part in (bundle, bundle.last) if part is not None]
     folders = [write_source("paddle", passes, source, key, part, cache) for part in parts]
     return Launch(
-        (
-            sys.executable,
-            "-m",
+        module_command(
             "golow.levels.traced.paddle.program",
             variant or "dynamic",
             *map(str, folders),

@@ -3,7 +3,6 @@ variant ``graph``, run by TensorFlow's own kernels; no PyTorch in the process.""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from golow.lower.ir.graph import Graph
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
+from golow.workload.import_path import module_command
 
 GRAPH = "graph"  # the variant
 
@@ -37,9 +37,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     parts = [part for part in (bundle, bundle.last) if part is not None]
     folders = [write_source("tensorflow", passes, write, key, part, cache) for part in parts]
     return Launch(
-        (
-            sys.executable,
-            "-m",
+        module_command(
             "golow.levels.traced.tensorflow.program",
             variant or "xla",
             *map(str, folders),
