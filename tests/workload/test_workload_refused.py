@@ -60,6 +60,31 @@ def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        ("net.py", "write net.py:One; it has One, Two."),
+        ("broken.py", "write broken.py:ClassName or broken.py:build."),
+        ("./net:One", "did you mean net.py:One? "),
+        ("net", " net.py:NAME? "),
+        ("./hub:tiny", "did you mean hub/hubconf.py:tiny? "),
+        ("https://host/models/net", "give file.py:Name"),
+    ],
+)
+def test_a_file_without_the_name_of_a_model(
+    model: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is not run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("class One: ...\nclass Two: ...\nraise SystemExit\n")
+    (tmp_path / "broken.py").write_text("class One\n")
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "hubconf.py").write_text("def tiny(): ...\n")
+    refused = refusal(model, input_shape=(16,))
+    assert "no model" in refused.message
+    assert hint in refused.hint
+
+
+@pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
         ("Nett", "has no 'Nett'", "mynet.py:Net? it has Net, "),

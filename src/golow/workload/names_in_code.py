@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +15,7 @@ from torch import nn
 
 from golow.records.errors import GolowError
 from golow.records.workload import ModelSource
+from golow.storage.files import read_whole
 
 SHOWN = 8
 LIKE = 0.6  # share of equal letters from which on a name may be meant
@@ -34,8 +37,37 @@ def no_such_name(module: ModuleType, source: ModelSource) -> GolowError:
     if not names:
         return GolowError(message, "it defines no torch.nn.Module, and no function to build one.")
     meant = f"did you mean {_typed(source)}:{names[0]}? " if likeness(names[0]) >= LIKE else ""
+    return GolowError(message, f"{meant}it has {_listed(names)}.")
+
+
+def no_name(file: str) -> GolowError:
+    """The error for a file without the name of a model in it, with the classes that it defines."""
+    names = _classes_in(Path(file))
+    example = f"{file}:{names[0]}" if names else f"{file}:ClassName or {file}:build"
+    has = f"; it has {_listed(names)}" if len(names) > 1 else ""
+    return GolowError(f"{file} names a file but no model in it", f"write {example}{has}.")
+
+
+def files_meant(model: str) -> list[str]:
+    """Files that a name without one may mean: a file without its ending, a folder of torch.hub."""
+    path, name = model.rpartition(":")[::2] if ":" in model else (model, "NAME")
+    with suppress(OSError):
+        files = [file for file in (Path(f"{path}.py"), Path(path, "hubconf.py")) if file.is_file()]
+        return [f"{file}:{name}" for file in files]
+    return []
+
+
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return GolowError(message, f"{meant}it has {', '.join(names[:SHOWN])}{more}.")
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def _classes_in(file: Path) -> list[str]:
+    """Names of the classes at the top of a file, which is not run."""
+    with suppress(GolowError, SyntaxError, ValueError, RecursionError, MemoryError):
+        top = ast.parse(read_whole(file)).body
+        return [item.name for item in top if isinstance(item, ast.ClassDef)]
+    return []
 
 
 def _names(module: ModuleType) -> list[str]:

@@ -30,7 +30,7 @@ from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.hub import huggingface, timm_models
 from golow.workload.import_path import search_first
 from golow.workload.keywords import accept_keywords
-from golow.workload.names_in_code import no_such_name
+from golow.workload.names_in_code import files_meant, no_name, no_such_name
 from golow.workload.pickled_module import read_pickled
 from golow.workload.program import load_program
 from golow.workload.quantization.foreign.adopted import adopted
@@ -84,12 +84,10 @@ def locate(
         return _file_source(Path(path), attribute)
     if model.endswith(".pt2"):
         return _program_source(Path(model))
-    if path and "/" not in path:
+    if path and "/" not in model:
         return ModelSource(kind="import", name=path, attribute=attribute)
     if model.endswith(".py"):
-        raise GolowError(
-            f"{model} names a file but no model in it", f"write {model}:ClassName or {model}:build."
-        )
+        raise no_name(model)
     raise _unknown(model)
 
 
@@ -111,7 +109,7 @@ def _unknown(model: str) -> GolowError:
     near = models.nearest(model)
     package, dot, name = model.rpartition(".")
     dotted = dot and all(part.isidentifier() for part in (*package.split("."), name))
-    guesses = [*near, *([f"{package}:{name}"] if dotted else [])]
+    guesses = [*near, *([f"{package}:{name}"] if dotted else []), *files_meant(model)]
     return GolowError(
         f"there is no model {model!r} in the zoo",
         (f"did you mean {' or '.join(guesses)}? " if guesses else "")
