@@ -173,7 +173,9 @@ def test_other_weights(module: nn.Module, saved: Path, tmp_path: Path) -> None:
     g.load_weights(file)
     assert torch.equal(g(X), wanted)
     assert torch.equal(context(X), wanted)
-    assert not g.check().matches
+    wrong = g.check()
+    assert not wrong.matches
+    assert repr(wrong) == str(wrong)
     g.load_weights(module.state_dict())
     assert g.check().matches
     assert torch.equal(load_compiled(saved, weights=file)(X), wanted)

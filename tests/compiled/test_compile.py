@@ -74,6 +74,7 @@ def test_the_check_does_not_believe_a_wrong_eager() -> None:
     module, x = WrongOutsideDouble(nn.Linear(6, 40), nn.ReLU()).eval(), torch.randn(3, 6)
     found = compiled(module, x).check(x)
     assert found.matches, found
+    assert repr(found) == str(found)  # a table, also at a prompt
     [item] = found.check.tensors
     assert item.limit < 1e-4 * item.scale < item.eager_error
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.options import with_options
-from golow.api.partial import ErrorWithResult
+from golow.api.partial import ErrorWithResult, InterruptedWithResult
 from golow.api.progress import shown_progress
 from golow.programs.auditing import store
 from golow.programs.auditing.audit_record import Audit, AuditedLevel
@@ -85,12 +85,10 @@ class AuditResult(NamedTuple):
         raise KeyError(name)
 
 
-class AuditInterrupted(KeyboardInterrupt):
+class AuditInterrupted(InterruptedWithResult):
     """Raised after Ctrl-C; ``result`` has the partial results."""
 
-    def __init__(self, result: AuditResult) -> None:
-        super().__init__("interrupted")
-        self.result = result
+    result: AuditResult
 
 
 @with_options(WorkloadOptions, Request)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.options import with_options
-from golow.api.partial import keeping
+from golow.api.partial import InterruptedWithResult, keeping
 from golow.api.progress import shown_progress
 from golow.api.quantizing import (
     RULES,
@@ -175,12 +175,10 @@ class Result(NamedTuple):
         raise KeyError(level)
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(InterruptedWithResult):
     """Raised after Ctrl-C; ``result`` has the partial results."""
 
-    def __init__(self, result: Result) -> None:
-        super().__init__("interrupted")
-        self.result = result
+    result: Result
 
 
 @with_options(WorkloadOptions, Request)

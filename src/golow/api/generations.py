@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
 from golow.api.line import line
-from golow.api.partial import ErrorWithResult
+from golow.api.partial import ErrorWithResult, InterruptedWithResult
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.generation import store
@@ -88,12 +88,10 @@ class GenerationResult(NamedTuple):
         raise KeyError(name)
 
 
-class GenerationInterrupted(KeyboardInterrupt):
+class GenerationInterrupted(InterruptedWithResult):
     """Raised after Ctrl-C; ``result`` has the partial results."""
 
-    def __init__(self, result: GenerationResult) -> None:
-        super().__init__("interrupted")
-        self.result = result
+    result: GenerationResult
 
 
 def generate(

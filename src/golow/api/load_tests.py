@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.options import with_options
+from golow.api.partial import InterruptedWithResult
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.load import store
@@ -81,12 +82,10 @@ class LoadTestResult(NamedTuple):
         raise KeyError(name)
 
 
-class LoadTestInterrupted(KeyboardInterrupt):
+class LoadTestInterrupted(InterruptedWithResult):
     """Raised after Ctrl-C; ``result`` has the partial results."""
 
-    def __init__(self, result: LoadTestResult) -> None:
-        super().__init__("interrupted")
-        self.result = result
+    result: LoadTestResult
 
 
 @with_options(WorkloadOptions, Request)

@@ -17,6 +17,17 @@ class ErrorWithResult(GolowError):
         self.result = result
 
 
+class InterruptedWithResult(KeyboardInterrupt):
+    """Ctrl-C after measurements: ``result`` has the partial results."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(
+            "this exception's result has the partial results; at a prompt or in a notebook: "
+            "sys.last_value.result"
+        )
+        self.result = result
+
+
 @contextmanager
 def keeping(result: Any) -> Iterator[None]:
     """Attach the result to a `GolowError` of the block."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.line import about, count, line
 from golow.api.options import with_options
-from golow.api.partial import ErrorWithResult, keeping
+from golow.api.partial import ErrorWithResult, InterruptedWithResult, keeping
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.records.errors import GolowError
@@ -74,12 +74,10 @@ class ProfileResult(NamedTuple):
         return Path(folder)
 
 
-class ProfileInterrupted(KeyboardInterrupt):
+class ProfileInterrupted(InterruptedWithResult):
     """Raised after Ctrl-C once a level has been profiled; ``result`` has the partial results."""
 
-    def __init__(self, result: ProfileResult) -> None:
-        super().__init__("interrupted")
-        self.result = result
+    result: ProfileResult
 
 
 class ProfileDiff(NamedTuple):

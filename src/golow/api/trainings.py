@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from golow.api.frame import frame
 from golow.api.line import count, line
 from golow.api.options import with_options
+from golow.api.partial import InterruptedWithResult
 from golow.api.progress import shown_progress
 from golow.programs.training import store as training_store
 from golow.programs.training.observer import TrainingObserver
@@ -92,12 +93,10 @@ class TrainingResult(NamedTuple):
         return frame(epoch_rows(self.training))
 
 
-class TrainingInterrupted(KeyboardInterrupt):
+class TrainingInterrupted(InterruptedWithResult):
     """Raised after Ctrl-C; ``result`` has the epochs so far, and `resume` continues."""
 
-    def __init__(self, result: TrainingResult) -> None:
-        super().__init__("interrupted")
-        self.result = result
+    result: TrainingResult
 
 
 @with_options(TrainingOptions, TrainingRequest)

@@ -38,6 +38,9 @@ class Recheck(NamedTuple):
         """True if every output is within its limit."""
         return all(error.passed for error in self.errors)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [f"{'output':<12} {'error':>10} {'limit':>10}"]
         lines += [

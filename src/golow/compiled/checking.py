@@ -40,6 +40,9 @@ class Checked(NamedTuple):
         """True if rounding explains every error."""
         return self.check.verdict == "match"
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [f"{'output':<12} {'error':>10} {'eager':>10} {'limit':>10}"]
         lines += [

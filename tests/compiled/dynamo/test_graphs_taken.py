@@ -80,11 +80,13 @@ def test_the_report_is_a_table() -> None:
     left = GraphRun("1 whole", 3)
     left.note("autocast")
     left.note("autocast")
-    head, one, other, end = str(BackendReport([graph, left])).splitlines()
+    report = BackendReport([graph, left])
+    assert repr(report) == str(report)
+    head, one, other, end = str(report).splitlines()
     assert head.split() == "graph operations plans by plan by torch why in torch".split()
     assert one.split()[:6] == "0 inference 12 1 5 2".split()
     assert one.endswith("compare the first call of each plan")
     assert other.endswith("autocast (2)")
     assert end == "1 of 2 graphs have plans"
-    assert BackendReport([graph, left]).reasons == {"autocast": 1}
+    assert report.reasons == {"autocast": 1}
     assert golow.backend_report is not None

@@ -33,7 +33,7 @@ class GraphRun:
         self.reasons[reason] += 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BackendReport:
     """Result of `golow.backend_report`. graphs: in the order in which torch passed them."""
 
@@ -43,6 +43,9 @@ class BackendReport:
     def reasons(self) -> Counter[str]:
         """Reasons why graphs ran in PyTorch, with the number of graphs."""
         return Counter(reason for graph in self.graphs for reason in graph.reasons)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         if not self.graphs:
