@@ -26,6 +26,7 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.pickled_module import RECORDERS, pickled, unpickled
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from golow.workload.source import build_module, locate
 
 IN_A_SCRIPT = """
 from torch import nn
@@ -38,6 +39,21 @@ class Inner(nn.Module):
     def forward(self, x):
         return nn.functional.relu(scaled(x))
 """
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_module_of_a_file_is_sent_with_its_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a quantisation of ``net.py:Net``: no other process has the file's module."""
+    file = tmp_path / "net.py"
+    file.write_text(IN_A_SCRIPT)
+    module = build_module(locate(f"{file}:Inner"))
+    data = pickled(module, "the module")
+    assert isinstance(data, bytes)
+    monkeypatch.delitem(sys.modules, type(module).__module__)
+    found, x = unpickled(data), torch.randn(4)
+    assert torch.equal(found(x), module(x))
 
 
 def test_torch_compile_finds_what_a_layer_of_a_script_reads() -> None:

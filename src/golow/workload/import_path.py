@@ -16,8 +16,10 @@ _added: list[str] = []  # folders of models
 def search_first(folder: Path) -> None:
     """Look for modules in the folder of a model before all others."""
     name = str(folder)
-    if name not in _added and sys.path[:1] != [name]:
-        sys.path.insert(0, name)
+    if sys.path[:1] == [name] or (name in _added and name in sys.path):
+        return
+    sys.path.insert(0, name)
+    if name not in _added:
         _added.append(name)
 
 
@@ -31,8 +33,8 @@ def python_environment() -> dict[str, str]:
     """Environment of such a process: it finds what this one finds. Folders of models come last: a
     process that imports a model puts its folder first."""
     own = list(sys.path)
-    for name in _added:
-        if name in own:
-            own.remove(name)
-    paths = (path or str(Path.cwd()) for path in (*own, *_added))
+    last = [name for name in _added if name in own]
+    for name in last:
+        own.remove(name)
+    paths = (path or str(Path.cwd()) for path in (*own, *last))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -18,6 +18,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from golow.records.errors import GolowError
 
 RECORDERS = "transformers.utils.output_capturing"
+OF_FILES = "golow_user_"
+"""Beginning of the names of modules that golow imports from a file: no other process has them."""
 
 
 def pickled(live: object, what: str) -> bytes | GolowError:
@@ -37,6 +39,9 @@ def pickled(live: object, what: str) -> bytes | GolowError:
                 return own.__new__, (own,), vars(item), None, None, _parametrize
             return super().reducer_override(item)
 
+    for name, module in list(sys.modules.items()):
+        if name.startswith(OF_FILES):
+            cloudpickle.register_pickle_by_value(module)
     written = io.BytesIO()
     try:
         Pickler(written).dump(live)

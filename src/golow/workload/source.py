@@ -31,7 +31,7 @@ from golow.workload.hub import huggingface, timm_models
 from golow.workload.import_path import search_first
 from golow.workload.keywords import accept_keywords
 from golow.workload.names_in_code import files_meant, no_name, no_such_name
-from golow.workload.pickled_module import read_pickled
+from golow.workload.pickled_module import OF_FILES, read_pickled
 from golow.workload.program import load_program
 from golow.workload.quantization.foreign.adopted import adopted
 from golow.workload.quantization.replacing import as_quantized
@@ -185,7 +185,7 @@ def _sha256(path: Path) -> str:
 
 def _import_file(source: ModelSource) -> ModuleType:
     path = Path(source.name)
-    spec = importlib.util.spec_from_file_location(f"golow_user_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{OF_FILES}{path.stem}", path)
     if spec is None or spec.loader is None:
         raise GolowError(f"{path} cannot be imported as a Python file")
     module = importlib.util.module_from_spec(spec)
