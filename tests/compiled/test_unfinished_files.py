@@ -35,9 +35,16 @@ def test_an_interrupted_build_leaves_no_folder(
     assert [file.name for file in files] == ["load_model.py", "model.onnx"]
 
 
-def test_an_unfinished_project_may_be_written_again(tmp_path: Path) -> None:
-    broken = {"plan.cpp": "\ud800", "README.md": MARKER}  # no UTF-8
+def test_an_unfinished_project_leaves_no_new_folder_and_may_be_written_again(
+    tmp_path: Path,
+) -> None:
+    broken, project = {"plan.cpp": "\ud800", "README.md": MARKER}, tmp_path / "project"  # no UTF-8
     with pytest.raises(UnicodeEncodeError):
-        write_files(None, tmp_path, broken, {}, ())  # type: ignore[arg-type]
-    assert (tmp_path / "README.md").exists()
-    require_project_place(tmp_path)
+        write_files(None, project, broken, {}, ())  # type: ignore[arg-type]
+    assert not project.exists()
+    project.mkdir()
+    (project / "README.md").write_text(MARKER)
+    with pytest.raises(UnicodeEncodeError):
+        write_files(None, project, broken, {}, ())  # type: ignore[arg-type]
+    assert (project / "README.md").exists()
+    require_project_place(project)

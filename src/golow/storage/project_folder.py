@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from golow.records.errors import GolowError
 from golow.storage.files import is_folder, require_writable
+from golow.storage.record_folder import filled_or_removed
 
 MARKER = "<!-- written by golow emit -->"
 """In the README.md of every project."""
 
 
-def take_folder(folder: Path) -> None:
-    """Create the folder. Raises `GolowError` as `require_project_place`."""
+@contextmanager
+def project_folder(folder: Path) -> Iterator[None]:
+    """Create the folder, for a project that the block writes. If that fails, also by Ctrl-C, a
+    folder that was empty is removed again. Raises `GolowError` as `require_project_place`."""
     require_project_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    with filled_or_removed(folder):
+        yield
 
 
 def require_project_place(folder: Path) -> None:

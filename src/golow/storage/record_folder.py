@@ -18,10 +18,16 @@ MOST = 1000  # records of one name in a folder
 def filled(folder: Path, hint: str) -> Iterator[None]:
     """Write a record's files into its folder in the block. If that fails, a folder that was empty
     is removed again, and an `OSError` becomes a `GolowError` with the hint."""
+    with filled_or_removed(folder), writing(folder, hint):
+        yield
+
+
+@contextmanager
+def filled_or_removed(folder: Path) -> Iterator[None]:
+    """Write into the folder in the block. If that fails, a folder that was empty is removed."""
     was_empty = not any(folder.iterdir())
     try:
-        with writing(folder, hint):
-            yield
+        yield
     except BaseException:
         if was_empty:
             shutil.rmtree(folder, ignore_errors=True)

@@ -18,7 +18,7 @@ from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.lower.ir.graph import Graph
 from golow.records.record import encode
 from golow.records.workload import Workload
-from golow.storage.project_folder import MARKER, take_folder
+from golow.storage.project_folder import MARKER, project_folder
 
 WEIGHTS = "expected/weights"
 STATIC_FILES = (
@@ -57,7 +57,6 @@ def write_project(
     dtype = products(workload)
     graph = with_casts(graph, dtype)
     program = emit_program(graph, workload.device, dtype)
-    take_folder(folder)
     steps = {name.split("/")[0] for name in batches}
     fitted = msgspec.structs.replace(workload, batches=len(steps))
     texts = {
@@ -75,13 +74,15 @@ def write_project(
     }
     if constants:
         tensors["constants.safetensors"] = constants
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    for name in STATIC_FILES:
-        shutil.copyfile(SOURCES / name, folder / name)
-    for name, content in tensors.items():
-        # Copies, because two names of a state dict may share memory, which the format forbids.
-        save_file({k: v.detach().contiguous().clone() for k, v in content.items()}, folder / name)
+    with project_folder(folder):
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for name in STATIC_FILES:
+            shutil.copyfile(SOURCES / name, folder / name)
+        for name, content in tensors.items():
+            # Two names of a state dict may share memory, which the format forbids.
+            own = {k: v.detach().contiguous().clone() for k, v in content.items()}
+            save_file(own, folder / name)
     return [folder / name for name in (*texts, *STATIC_FILES, *tensors)]
 
 

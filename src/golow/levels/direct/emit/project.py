@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from golow.levels.direct.emit.network import FORMAT, End, Network, identifier
 from golow.levels.direct.emit.spelling import listed, single, text
 from golow.levels.direct.emit.training import Held, TrainingNetwork
-from golow.storage.project_folder import MARKER, take_folder
+from golow.storage.project_folder import MARKER, project_folder
 
 SOURCES = Path(__file__).parent / "sources"
 SUPPORT = (
@@ -38,21 +38,21 @@ def write_files(
 ) -> list[Path]:
     """Write texts, files of tensors and those of the network; return the files. stale: patterns of
     what an earlier project left. Raises `GolowError` for a folder that holds something else."""
-    take_folder(folder)
-    for pattern in stale:
-        for file in folder.glob(pattern):
-            file.unlink()
-    # README.md first: by it, a project that was left unfinished may be written again.
-    for name in sorted(texts, key="README.md".__ne__):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(texts[name], encoding="utf-8")
-    own = {
-        "weights.safetensors": network.weights,
-        "example.safetensors": network.example,
-        "expected.safetensors": network.expected,
-    }
-    for name, arrays in (*tensors.items(), *own.items()):
-        save_file(dict(arrays), folder / name)
+    with project_folder(folder):
+        for pattern in stale:
+            for file in folder.glob(pattern):
+                file.unlink()
+        # README.md first: by it, a project that was left unfinished may be written again.
+        for name in sorted(texts, key="README.md".__ne__):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(texts[name], encoding="utf-8")
+        own = {
+            "weights.safetensors": network.weights,
+            "example.safetensors": network.example,
+            "expected.safetensors": network.expected,
+        }
+        for name, arrays in (*tensors.items(), *own.items()):
+            save_file(dict(arrays), folder / name)
     return [folder / name for name in (*texts, *tensors, *own)]
 
 
