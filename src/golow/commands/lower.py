@@ -121,7 +121,7 @@ def lower(
         _lower(model, workload, level, gpu, show, kernels, threads)
 
 
-OF_ROOF = ("measure", "top", "time_limit", "json")
+OF_ROOF = ("measure", "time_limit", "json")
 
 
 def _require_gpu(context: typer.Context, device: DeviceName, kernels: bool, verify: bool) -> None:
@@ -146,7 +146,7 @@ def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> No
 
 def _require_verify(context: typer.Context, level: str, others: bool) -> None:
     """Raise `GolowError` for options that do not go with --verify."""
-    given = {name for name in ("measure", "time_limit", "json") if is_typed(context, name)}
+    given = {name for name in OF_ROOF if is_typed(context, name)}
     if others or given:
         raise GolowError(
             "--verify prints the errors of operations, and nothing else",
@@ -159,6 +159,7 @@ def _require_verify(context: typer.Context, level: str, others: bool) -> None:
 def _require_no_options(context: typer.Context, level: str, show: bool, kernels: bool) -> None:
     """Raise `GolowError` for an option of --roof without it, and for --kernels alone."""
     refuse_without(context, "--roof", OF_ROOF)
+    refuse_without(context, "--roof or --verify", ("top",))
     if kernels and not (show and level):
         raise GolowError("--kernels needs a level and --show", "add --level vendor --show.")
 

@@ -11,6 +11,7 @@ import typer
 from golow.commands.keeping import shown_and_saved
 from golow.commands.options import Model, folder_place, names, no_stream
 from golow.commands.quiet import prints_to_stderr
+from golow.commands.typed_options import refuse_beside, refuse_without
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InferenceFlags,
@@ -19,6 +20,7 @@ from golow.commands.workload_flags import (
     Seed,
     workload_options,
 )
+from golow.records.quantization import OF_ACTIVATIONS
 from golow.report.console import PlainConsole
 
 CalibrateOption = Annotated[
@@ -39,6 +41,10 @@ Percentile = Annotated[
 ]
 
 
+OF_DATA = ("samples", "test_samples", "gate", "data_root")
+"""Parameters of calibration and test samples from a data set."""
+
+
 class RuleName(StrEnum):
     """A rule of quantisation."""
 
@@ -50,6 +56,7 @@ class RuleName(StrEnum):
 
 
 def quantize(
+    context: typer.Context,
     model: Model,
     *,
     calibrate: CalibrateOption,
@@ -127,6 +134,7 @@ def quantize(
     from golow import api
     from golow.report.progress import ProgressDisplay
 
+    _refuse_ineffective(context, calibrate, rule)
     with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         result = api.quantize(
             model,
@@ -148,3 +156,13 @@ def quantize(
         )
     folder = shown_and_saved(result.table, result.save, record)
     print(f"record: {folder}")
+
+
+def _refuse_ineffective(context: typer.Context, calibrate: str, rule: RuleName) -> None:
+    """Raise `GolowError` for an option that has no effect with this rule or these samples."""
+    if rule is not RuleName.int4_weights:
+        refuse_without(context, f"--rule {RuleName.int4_weights}", ("group",))
+    if rule.value not in OF_ACTIVATIONS:
+        refuse_without(context, "--rule int8 or fp8", ("clipping_percentile",))
+    if calibrate == "inputs":
+        refuse_beside(context, "--calibrate inputs", "uses no data set", OF_DATA)

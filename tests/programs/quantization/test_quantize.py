@@ -133,7 +133,15 @@ REFUSED = {
     "a record in a file": (["--record", "/dev/null/runs"], "name another folder with --record"),
     "a percentile of 0": (["--clipping-percentile", "0"], "not between 50% and 100%"),
     "a gate of 2": (["--gate", "2"], "the gate 2.0 is not a share"),
-    "a group of 48": (["--group", "48"], "--group 48 is not a group size"),
+    "a group of 48": (
+        ["--rule", "int4-weights", "--group", "48"],
+        "--group 48 is not a group size",
+    ),
+    "groups of 8 bits": (["--group", "32"], "--group needs --rule int4-weights"),
+    "samples of inputs": (
+        ["--calibrate", "inputs", "--samples", "8"],
+        "so --samples has no effect",
+    ),
     "a layer to keep": (["--keep", "conv9"], "did you mean conv2 or conv1?"),
     "no samples": (["--samples", "0"], "--samples 0 has no samples"),
     "8 bits of 8": (["--in-8-bits", "fc1"], "does not apply to --rule int8"),
