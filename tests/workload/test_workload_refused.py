@@ -360,7 +360,7 @@ def test_a_file_that_is_not_utf8_or_names_its_encoding(tmp_path: Path) -> None:
         ({"resolution": 10**9}, "mlp cannot be built with"),
         ({"classes": 10**12}, "mlp cannot be built with"),
         ({"seed": -1}, "-1 is not a seed"),
-        ({"seed": 10**30}, "is not a seed"),
+        ({"seed": 10**30}, "is not a seed: a whole number from 0 to 2^64 - 1"),
         ({"seed": 0.5}, "the seed 0.5 is not a whole number"),
         ({"batch": "8"}, "the batch '8' is not a whole number"),
         ({"resolution": 32.0}, "the resolution 32.0 is not a whole number"),

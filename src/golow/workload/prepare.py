@@ -39,6 +39,7 @@ from golow.workload.request import (
     require_optimizer,
     require_precision,
     require_ranks,
+    require_seed,
     require_whole_numbers,
 )
 from golow.workload.source import random_layers, require_not_exported
@@ -235,8 +236,7 @@ def _require_sense(request: Request) -> None:
             "use here",
             f"use --threads {cores} or fewer.",
         )
-    if not 0 <= request.seed < 2**64:
-        raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
+    require_seed(request.seed)
     require_optimizer(request.optimizer)
     require_device(request.device, request.precision, request.ranks)
 

@@ -30,6 +30,7 @@ WHOLE_NUMBERS = (
 SHARING_RANKS = 8
 """Ranks that may train on a CPU even if they share its cores."""
 
+SEEDS = 2**64
 EXAMPLE = 'golow.Optimizer("adamw", learning_rate=1e-3)'
 
 
@@ -121,6 +122,13 @@ def require_mode(mode: Mode) -> None:
     """Raise `GolowError` for a mode that golow does not have."""
     if mode not in get_args(Mode):
         raise GolowError(f"there is no mode {mode!r}", "modes are infer and train.")
+
+
+def require_seed(seed: int) -> None:
+    """Raise `GolowError` unless torch accepts the seed."""
+    if not 0 <= seed < SEEDS:
+        message = f"{seed} is not a seed: a whole number from 0 to 2^64 - 1"
+        raise GolowError(message, "for example --seed 0.")
 
 
 def require_whole_numbers(request: Request) -> None:

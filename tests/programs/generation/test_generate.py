@@ -16,7 +16,7 @@ from golow.records.errors import GolowError
 from golow.workload.generation.step_modules import step_of, tried_step, weight_bytes
 from support import command
 from support.models.text_models import LONGEST, OwnStep, varied_gpt2, varied_step
-from support.places import SUPPORT
+from support.places import SUPPORT, TESTS
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -169,6 +169,7 @@ def test_what_cannot_be_generated_is_said_at_once(given: dict[str, object], said
     [
         ("lenet5", "cannot generate text with lenet5"),
         ("gpt3", "no model 'gpt3'"),
+        (str(TESTS), "there is no training in"),
         (nn.Linear(3, 3), "is not a step module"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from golow.records.errors import GolowError
 from golow.records.text import Sampling, TextPrecision
 from golow.records.workload import Device
+from golow.workload.request import require_seed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,8 +76,7 @@ def require_sense(request: TextRequest) -> None:
             f"precision {request.precision!r} is not available for texts on {on}",
             f"use --precision {', '.join(known)}; default is float32.",
         )
-    if not 0 <= request.seed < 2**64:
-        raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
+    require_seed(request.seed)
     require_sampling(request.sampling)
 
 

@@ -16,7 +16,7 @@ from golow.models import ZOO
 from golow.records.errors import GolowError
 from golow.records.text import EncoderInput, TextPrecision, TextWorkload
 from golow.records.workload import Device, ModelSource
-from golow.storage.files import read_json
+from golow.storage.files import is_folder, read_json
 from golow.workload.generation.alphabet import alphabet_of, tokens_of
 from golow.workload.generation.encoder_sources import (
     ONE_NUMBER,
@@ -160,9 +160,15 @@ def _in_precision(
 
 def _named(request: TextRequest) -> tuple[str | nn.Module, str | Path | None, int | None]:
     """The model, its weights and its vocabulary: those of the training run if a folder is given."""
-    if not isinstance(request.model, str) or not (Path(request.model) / TRAINING).is_file():
-        return request.model, request.weights, request.classes
-    folder = Path(request.model)
+    named = request.model
+    if not isinstance(named, str) or named in ZOO or not is_folder(Path(named)):
+        return named, request.weights, request.classes
+    folder = Path(named)
+    if not (folder / TRAINING).is_file():
+        raise GolowError(
+            f"there is no training in {folder}",
+            "name a folder that `golow train` wrote, of a training run on text.",
+        )
     plan = read_json(folder / TRAINING, dict[str, Any])
     found = sorted(folder.glob("*/*/seed-*/best.safetensors"))
     if not found:
