@@ -10,7 +10,8 @@ from golow.report.console import PlainConsole, wide_console
 def selftest() -> None:
     """Time workers of known cost to see whether timings on this machine can be trusted.
 
-    It takes less than two minutes. The exit status is 1 when timings cannot be trusted.
+    It takes less than two minutes on an idle machine. The exit status is 1 when timings cannot be
+    trusted.
     """
     from golow.programs.comparison.selftest import selftest as run
     from golow.report.comparison.lists import selftest_report
