@@ -6,7 +6,10 @@ import os
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
+
+from golow.records.errors import Unsupported
 
 COMPILERS = ("c++", "g++", "clang++")
 NO_COMPILER = "no C++ compiler was found"
@@ -33,6 +36,17 @@ def compiler_command() -> tuple[str, ...] | None:
         return (program, *given[1:]) if program else None
     found = (shutil.which(name) for name in COMPILERS)
     return next(((program,) for program in found if program), None)
+
+
+def require_inductors_folder(level: str, folder: Path) -> None:
+    """Raise `Unsupported` for a folder in which Inductor cannot build on a CPU: its command for the
+    compiler is split at spaces."""
+    if any(map(str.isspace, str(folder))):
+        raise Unsupported(
+            level,
+            f"Inductor cannot build in {folder}, because of the space in that path; name another "
+            "cache: GOLOW_CACHE=/my/folder golow ...",
+        )
 
 
 def _version(command: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from golow.levels.compiler import require_inductors_folder
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.peers import exported_program
 from golow.levels.probe import Probe
@@ -57,6 +58,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 def compiled_package(bundle: Bundle, cache: Path) -> exported_program.Exported:
     """The folder with the package, compiled unless the cache holds it."""
+    require_inductors_folder("aotinductor", cache)
     here = machine(bundle.workload)
     return exported_program.exported(bundle, "aotinductor", EXPORTER, (), cache, here)
 

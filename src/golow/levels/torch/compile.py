@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from golow.levels.compiler import require_inductors_folder
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
 from golow.levels.torch import eager
@@ -47,6 +48,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     # The digest covers the whole workload, including device and precision.
     key = f"{workload.digest} {variant} {version('torch')} {workload.threads}"
     folder = cache / "inductor" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    if workload.device == "cpu":
+        require_inductors_folder("compile", folder)
     notes: list[str] = []
     discard_damaged(folder, notes)
     environment = {
