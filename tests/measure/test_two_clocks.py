@@ -303,3 +303,38 @@ def test_processor_time_refutes_nobody_where_it_is_not_known() -> None:
     assert two_clocks.refute_busy(busy(0.1, 1.0, count=1), 1) == "", "too little to tell"
     device = [msgspec.structs.replace(b, device_ns=b.host_ns) for b in busy(0.1, 1.0)]
     assert two_clocks.refute_busy(device, 1) == ""
+
+
+def one_contended(
+    used: float, quoted: float, waits: int = 60, longest: float = 15e-3
+) -> list[Block]:
+    """The only block of a race on busy cores: a thousand iterations that used the processor for so
+    many seconds each, and are quoted as so many, but for a few that waited for a core."""
+    times = (round(quoted * 1e9),) * (1000 - waits) + (round(longest * 1e9),) * waits
+    waited = 0.8 * waits * longest
+    wall = 1200 * used + waited
+    block = Block(
+        round=0,
+        position=0,
+        host_ns=times,
+        wall_ns=round(wall * 1e9),
+        busy_ns=round(1200 * used * 1e9),
+        wait_share=waited / wall,
+        contended=True,
+    )
+    return [block]
+
+
+def test_a_thread_beside_the_iterations_shows_in_a_single_contended_block() -> None:
+    """Figures of races that were over after one round, with eleven other programs on two cores. The
+    sum of a few iterations that waited covers what a thread did."""
+    eager, honest = one_contended(390e-6, 311e-6), one_contended(370e-6, 303e-6)
+    for used, quoted in ((665e-6, 195e-6), (690e-6, 212e-6), (668e-6, 180e-6), (638e-6, 158e-6)):
+        cheat = one_contended(used, quoted)
+        assert (two_clocks.busy_share(cheat, 1) or 0) > two_clocks.LEAST_BUSY_SHARE
+        assert "processor time" in two_clocks.refute_busy(cheat, 1, eager)
+    assert two_clocks.refute_busy(honest, 1, eager) == ""
+    assert two_clocks.refute_busy(eager, 1) == ""
+    # With cold caches the work around an iteration takes longer, at eager as well.
+    cold, short = one_contended(550e-6, 311e-6), one_contended(280e-6, 40e-6)
+    assert two_clocks.refute_busy(short, 1, cold) == ""

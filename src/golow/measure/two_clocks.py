@@ -55,7 +55,8 @@ LEAST_FEW_SHARE = 0.6
 """Least share in a single contended block, and for several threads in fewer than `LEAST_BLOCKS`:
 while one thread waits for a core between two iterations, the others busy-wait. If an iteration of a
 single block uses less than `SHORT_SECONDS` of the processor, `LEAST_SHORT_SHARE`: with cold caches
-the work around it takes several times as long."""
+the work around it takes several times as long. What is quoted of one thread must still reach
+`LEAST_FEW_SHARE` there, with what the baseline needs around its iterations twice."""
 
 BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
 """Factor of the processor time allowed around iterations, and its bound, since it takes longer on
@@ -149,6 +150,8 @@ def refute_busy(
     around = max(usual, BUSY_FACTOR * AROUND_SECONDS)
     share, least = busy_share(blocks, threads, around), _least_busy_share(blocks, threads)
     if threads == 1 and (share is None or share >= least):
+        if _is_one_contended(blocks):
+            least, around = LEAST_FEW_SHARE, _most_around(baseline)
         share = median_share(blocks, around)
         least *= min(1.0, median_share(baseline, around) or 1.0)
     if share is None or share >= least:
@@ -213,7 +216,24 @@ def _least_busy_share(blocks: Sequence[Block], threads: int) -> float:
         return LEAST_BUSY_SHARE
     iterations = sum(map(_iterations, known))
     short = sum(block.busy_ns or 0 for block in known) / 1e9 < SHORT_SECONDS * iterations
-    return LEAST_SHORT_SHARE if short and len(known) == 1 else LEAST_FEW_SHARE
+    return LEAST_SHORT_SHARE if short and _is_one_contended(known) else LEAST_FEW_SHARE
+
+
+def _is_one_contended(blocks: Sequence[Block]) -> bool:
+    known = _with_busy_time(blocks)
+    return len(known) == 1 and known[0].contended
+
+
+def _most_around(baseline: Sequence[Block]) -> float:
+    """Seconds allowed around an iteration in a single contended block: those of the baseline, by
+    its quoted medians since others contain waiting; the most if there is none."""
+    known = _with_busy_time(baseline)
+    if not known:
+        return MOST_AROUND_SECONDS
+    quoted = sum(median(block.quoted_ns) / 1e9 * _iterations(block) for block in known)
+    busy = sum((block.busy_ns or 0) / 1e9 - REQUEST_SECONDS for block in known)
+    usual = max(AROUND_SECONDS, (busy - quoted) / sum(map(_iterations, known)))
+    return min(BUSY_FACTOR * usual, MOST_AROUND_SECONDS)
 
 
 def _fewest_left_out(known: Sequence[Block]) -> int:
