@@ -264,13 +264,39 @@ def test_a_race_of_trainings_ends_behind_both_kinds_of_blocks(bundle: Bundle) ->
             challenged = subject.challenge(0) is not None
             gap = 0 if challenged else gap + 1
             assert gap <= most
-            assert subject.may_end() == (gap > 0)
             blocks.append(Block(round=number, position=0, host_ns=(1,) * 10, attempts=2))
+            assert subject.may_end({"level": blocks}) == subject.can_verify(blocks) == (gap > 0)
             steps = subject.steps_since_reset(blocks)
             assert [step.iterations for step in steps] == [12] + [24] * gap
             assert [step.challenge is None for step in steps] == [False] + [True] * gap
             if challenged:
                 assert steps[0].challenge == subject.challenge(1)
+
+
+def test_a_level_without_a_block_of_the_last_rounds_is_verified_by_those_it_has(
+    bundle: Bundle,
+) -> None:
+    """There was no time for others. One after a reset alone proves nothing of the others."""
+    workload = msgspec.structs.replace(bundle.workload, mode="train")
+    subject = Verifier(workload, choose_spans(bundle), {}, 0.1, "eager")
+    blocks: list[Block] = []
+    resets: list[Challenge] = []
+    while len(resets) < 3:
+        subject.begin_round(len(blocks))
+        challenge = subject.challenge(0)
+        resets += [] if challenge is None else [challenge]
+        blocks.append(Block(round=len(blocks), position=0, host_ns=(1,) * 10))
+    assert len(subject.steps_since_reset(blocks)) == 1
+    assert not subject.can_verify(blocks)
+    assert not subject.may_end({"last": blocks, "earlier": blocks[:-1]})
+    assert subject.may_end({"earlier": blocks[:-1]})
+    steps = subject.steps_since_reset(blocks[:-1])
+    assert [step.challenge for step in steps] == [resets[1]] + [None] * (len(steps) - 1)
+    assert subject.can_verify(blocks[:-1])
+    assert not subject.can_verify([])
+    again = len(blocks) - 1  # in which no level had a block
+    subject.begin_round(again)
+    assert subject.challenge(0) is not None
 
 
 def test_who_did_not_match_is_not_verified(bundle: Bundle) -> None:

@@ -86,7 +86,6 @@ class Verifier:
     ) -> None:
         self.workload, self.baseline = workload, baseline
         self._spans = spans
-        self.span: Span | None = None
         self.learning_rate = learning_rate
         self.seconds = 0.0  # that eager needed to repeat iterations
         self._secret = secrets.token_hex(16)
@@ -97,7 +96,8 @@ class Verifier:
             if check.verdict == checks[baseline].verdict == "match" and name != baseline
         }
         self._proving = True
-        self._proved = self._reset_due = 0  # rounds: the last that began with a reset, the next
+        self._proved: dict[int, Span | None] = {}  # rounds with a challenge, and where it marks
+        self._reset_due = 0
         cheap = weights <= CHEAP_WEIGHTS
         self._most_without_reset = MOST_AFTER_CHEAP_ONE if cheap else MOST_WITHOUT_RESET
         self._chain = self._chain_width()
@@ -107,38 +107,46 @@ class Verifier:
     def begin_round(self, number: int) -> None:
         """Begin a round; in training, only some rounds are verified."""
         self._round = number
-        self._proving = self.workload.mode == "infer" or number >= self._reset_due
+        due = number >= self._reset_due or number in self._proved  # if no level had time for it
+        self._proving = self.workload.mode == "infer" or due
         if not self._proving:
             return
-        self._proved = number
         self._reset_due = number + 1 + self._draw.randint(1, self._most_without_reset)
-        if self._spans:
-            self.span = self._draw.choice(self._draw.choice(self._spans))
+        span = self._draw.choice(self._draw.choice(self._spans)) if self._spans else None
+        self._proved[number] = span
 
-    def may_end(self) -> bool:
-        """True if the race may end with this round: in training its last blocks are verified by
-        the state that they leave, and both kinds must be among them."""
-        return self.workload.mode == "infer" or self._round > self._proved
+    def may_end(self, found: Mapping[str, Sequence[Block]]) -> bool:
+        """True if the race may end with this round: in training the last blocks of levels are
+        verified by the state that they leave, and both kinds must be among them. found: the blocks
+        of the levels that can still be timed."""
+        train = self.workload.mode == "train"
+        return not train or all(len(self.steps_since_reset(b)) != 1 for b in found.values())
+
+    def can_verify(self, blocks: Sequence[Block]) -> bool:
+        """True if the state that these blocks of a training level left can be verified: a worker
+        may be honest in a block that begins with a reset, and in no other."""
+        return len(self.steps_since_reset(blocks)) > 1
 
     def steps_since_reset(self, blocks: Sequence[Block]) -> list[Steps]:
-        """A training level's steps since its last reset, from its blocks in this race."""
+        """A training level's steps since its own last reset, from its blocks in this race; a level
+        may lack one of the race's last round."""
+        resets = [block.round for block in blocks if block.round in self._proved]
         steps: list[Steps] = []
-        for block in (block for block in blocks if block.round >= self._proved):
+        for block in (block for block in blocks if resets and block.round >= resets[-1]):
             count = len(block.host_ns) + warmup_iterations(len(block.host_ns))
-            if block.round == self._proved:  # each attempt began again
-                steps.append(Steps(self._challenge(block.attempts - 1), count))
+            if block.round == resets[-1]:  # each attempt began again
+                steps.append(Steps(self._challenge(block.round, block.attempts - 1), count))
             else:
                 steps.append(Steps(None, block.attempts * count))
         return steps
 
     def challenge(self, attempt: int) -> Challenge | None:
         """Challenge of the current round, the same for every level; None if none is made."""
-        return self._challenge(attempt) if self._proving else None
+        return self._challenge(self._round, attempt) if self._proving else None
 
-    def _challenge(self, attempt: int) -> Challenge:
-        """Challenge of the latest round that had one."""
-        train = self.workload.mode == "train"
-        return Challenge(reset=train, learning_rate=self.learning_rate, marks=self._marks(attempt))
+    def _challenge(self, number: int, attempt: int) -> Challenge:
+        train, marks = self.workload.mode == "train", self._marks(number, attempt)
+        return Challenge(reset=train, learning_rate=self.learning_rate, marks=marks)
 
     def judge(
         self, found: Mapping[str, Committed], evaluate: Callable[[Challenge], float | None]
@@ -175,12 +183,13 @@ class Verifier:
             return None
         return CELLS * max((v.allowed(0, 0.0) for v in self._limits.values()), default=0.0) or None
 
-    def _marks(self, attempt: int, previous: float | None = None) -> Marks | None:
-        if self.span is None:
+    def _marks(self, number: int, attempt: int, previous: float | None = None) -> Marks | None:
+        span = self._proved[number]
+        if span is None:
             return None
-        seed = f"{self._secret} {self._proved} {attempt}"
+        seed = f"{self._secret} {number} {attempt}"
         draw = random.Random(seed)  # noqa: S311 - the secret is in the seed
-        return self.span.marks(draw.getrandbits(32), self._chain, previous)
+        return span.marks(draw.getrandbits(32), self._chain, previous)
 
     def _pairs(
         self,
@@ -208,7 +217,7 @@ class Verifier:
         if unknown and self._draw.random() < share:
             attempt, iteration = self._draw.choice(unknown)
             previous = level[attempt][iteration - 1] if iteration else None
-            marks = self._marks(attempt, previous)
+            marks = self._marks(self._round, attempt, previous)
             repeated = evaluate(Challenge(first=iteration, reset=False, marks=marks))
             if repeated is not None:
                 yield iteration, level[attempt][iteration], repeated

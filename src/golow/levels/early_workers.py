@@ -30,7 +30,7 @@ class EarlyWorkers:
     ) -> None:
         self._start, self._waiting = start, deque(choices)
         self._ready: list[Worker] = []
-        self._changed, self._core = threading.Condition(), threading.Lock()
+        self._changed, self._core = threading.Condition(), threading.RLock()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="early workers", daemon=True)
         self._thread.start()

@@ -53,6 +53,10 @@ MOST_WALL_SECONDS = 1.5
 """Seconds that a block may take by golow's clock: one of a worker that reports too little of
 its time would take a minute, and end the race before its clock is refuted."""
 
+CALIBRATION_SHARE = 1 / 3
+"""Share of the time limit after which levels are calibrated with the fewest probes: on busy cores
+all of them take longer than the race may."""
+
 _PROBES = 4
 _PROBE_GROWTH = 8
 _SECONDS = 1e-9
@@ -71,8 +75,9 @@ class Proof(Protocol):
     def challenge(self, attempt: int) -> Challenge | None:
         """The challenge for an attempt at a block of this round, from 0."""
 
-    def may_end(self) -> bool:
-        """True if the race may end with this round; at the latest it may with the next one."""
+    def may_end(self, found: Mapping[str, Sequence[Block]]) -> bool:
+        """True if the race may end with this round; if not, it may with one of the next two. found:
+        the blocks of the levels that can still be timed."""
 
     def judge(
         self, found: Mapping[str, Committed], evaluate: Callable[[Challenge], float | None]
@@ -109,15 +114,15 @@ def run_race(
     time_limit: seconds in total, calibration included. No round starts that would probably end
     after it, except the first, one that the proof needs, and the rounds that any conclusion needs
     if all of them end in their time. The race ends by `WallTime` whatever happens, in the middle of
-    a block if need be (``cut``). block_seconds: timed seconds of a block, fewer if the limit leaves
-    no room for enough rounds. least_rounds: clean rounds before the race may stop
-    on its intervals. necessary: rounds without which there is no conclusion; the limit is exceeded
-    for them. against: the worker that another one is compared with, by name; the baseline unless it
-    is named. card: the GPU on which the workers run, None on a CPU; with a GPU they must return
-    device times, and its state is read after each block. cold: the GPU's L2 is emptied before each
-    timed iteration. proof: proves that what is timed is what the check looked at. weights: bytes
-    that a worker writes when the proof lets it begin again. threads: that each worker may use; None
-    if it is not checked.
+    a block if need be (``cuts``); the other levels then run the rounds that the proof needs.
+    block_seconds: timed seconds of a block, fewer if the limit leaves no room for enough rounds.
+    least_rounds: clean rounds before the race may stop on its intervals. necessary: rounds without
+    which there is no conclusion; the limit is exceeded for them. against: the worker that another
+    one is compared with, by name; the baseline unless it is named. card: the GPU on which the
+    workers run, None on a CPU; with a GPU they must return device times, and its state is read
+    after each block. cold: the GPU's L2 is emptied before each timed iteration. proof: proves that
+    what is timed is what the check looked at. weights: bytes that a worker writes when the proof
+    lets it begin again. threads: that each worker may use; None if it is not checked.
 
     A worker that raises WorkerFailure leaves the race and is listed in ``failures``; the time until
     it was found out does not count against the limit. A worker that the proof or the two clocks
@@ -142,27 +147,28 @@ def run_race(
         Retries(clock, started, started + time_limit),
         Setting(card, cold, weights, threads),
     )
-    wall = WallTime(clock, started, time_limit)
     lost = 0.0  # seconds that failures took
     widest = math.inf
     reason: StopReason = "nothing to time"
     try:
-        plans, failures = _calibrate_all(workers, block_seconds, setting)
+        hurry = partial(_is_later, clock, started + CALIBRATION_SHARE * time_limit)
+        plans, failures = _calibrate_all(workers, block_seconds, setting, hurry)
+        wall = WallTime(clock, started, time_limit)
         race = replace(race, failures=failures)
         calibrated = clock()
         lost += calibrated - started if failures else 0.0
         before_rounds = lost
-        while racing := [worker for worker in workers if worker.name not in race.failures]:
+        while racing := [worker for worker in workers if worker.name in race.usable]:
             order.shuffle(racing)
-            began, before = clock(), len(race.failures)
+            began, before = clock(), race
             must = not race.rounds or reason != "nothing to time"
             race = _run_round(race, racing, plans, retries, setting, proof, wall, must)
-            if len(race.failures) > before:
+            if len(race.failures) > len(before.failures):
                 lost += clock() - began
-            if race.cut is not None:
-                reason = "time limit"
-                break
             if not race.rounds:
+                if race.cuts:
+                    reason = "time limit"
+                    break
                 continue
 
             rounds, seconds = len(race.rounds), clock() - started - lost
@@ -173,11 +179,15 @@ def run_race(
             a_round = (clock() - calibrated - lost + before_rounds) / rounds
             if look and widest < target and race.has_enough_rounds():
                 reason = "interval"
-            elif wall.is_over or not _may_go_on(
-                rounds, necessary, seconds, a_round, time_limit, wall.for_conclusion
+            elif (
+                wall.is_over
+                or not _is_whole(race, before)
+                or not _may_go_on(
+                    rounds, necessary, seconds, a_round, time_limit, wall.for_conclusion
+                )
             ):
                 reason = "time limit"
-            if reason != "nothing to time" and (proof is None or proof.may_end()):
+            if reason != "nothing to time" and _may_end(race, proof):
                 break
     except KeyboardInterrupt:
         reason = "interrupted"
@@ -201,7 +211,7 @@ def _run_round(
     """The race with one more round, in which the workers are timed in this order. A round of
     failures alone is none. must: the round is needed; it may end after the race should. Another one
     may lack blocks for which there was no time."""
-    number, failures = len(race.rounds), dict(race.failures)
+    number, failures, earlier = len(race.rounds), dict(race.failures), race.blocks
     if proof is not None:
         proof.begin_round(number)
     challenger = challenge_nobody if proof is None else proof.challenge
@@ -209,9 +219,10 @@ def _run_round(
     found: dict[str, Committed] = {}
     for position, worker in enumerate(racing):
         plan = plans[worker.name]
-        if not (must or wall.has_room(plan)):
+        longest = max((b.wall_ns for b in earlier[worker.name]), default=0) * _SECONDS
+        if not (must or wall.has_room(plan, longest)):
             break
-        patience = partial(wall.left, plan, must)
+        patience = partial(wall.left, plan, longest, must)
         try:
             block, found[worker.name] = clean_block(
                 worker, plan.iterations, retries, setting, number, position, challenger, patience
@@ -219,7 +230,7 @@ def _run_round(
         except WorkerFailure as failure:
             failures[worker.name] = failure
         except OutOfTime as cut:
-            race = replace(race, cut=cut)
+            race = replace(race, cuts={**race.cuts, worker.name: cut})
             break
         else:
             blocks[worker.name] = block
@@ -227,8 +238,7 @@ def _run_round(
         race = replace(race, rounds=(*race.rounds, blocks))
     race = replace(race, failures=failures)
     if proof is not None and found:
-        asked = [w for w in racing if race.cut is None or w.name != race.cut.level]
-        baseline = next((w for w in asked if w.name == race.baseline), None)
+        baseline = next((w for w in racing if w.name == race.baseline), None)
         race = race.without(proof.judge(found, _evaluator(baseline, race)), "differs")
     many = [name for name in blocks if len(race.blocks[name]) >= two_clocks.LEAST_BLOCKS]
     return _without_refuted(race, many, setting)
@@ -253,7 +263,7 @@ def _evaluator(baseline: Worker | None, race: Race) -> Callable[[Challenge], flo
     """Makes the baseline run one iteration; None if it cannot."""
 
     def evaluate(challenge: Challenge) -> float | None:
-        if baseline is None or baseline.name in race.failures:
+        if baseline is None or baseline.name not in race.usable:
             return None
         try:
             return baseline.time(1, 0, False, challenge).results[0]
@@ -268,6 +278,18 @@ def _names(workers: Sequence[Worker]) -> tuple[str, ...]:
     if len(set(levels)) < len(levels):
         raise ValueError(f"two workers have the same name: {', '.join(levels)}")
     return levels
+
+
+def _is_whole(race: Race, before: Race) -> bool:
+    """True if all levels that can still be timed have a block of the round that was run; else there
+    was no time for it."""
+    timed = {name for blocks in race.rounds[len(before.rounds) :] for name in blocks}
+    return timed >= set(race.usable)
+
+
+def _may_end(race: Race, proof: Proof | None) -> bool:
+    blocks = race.blocks
+    return proof is None or proof.may_end({name: blocks[name] for name in race.usable})
 
 
 def _may_go_on(
@@ -288,41 +310,53 @@ def _may_go_on(
 # ---------------------------------------------------------------- length of a block
 
 
+def _is_later(clock: Callable[[], float], moment: float) -> bool:
+    return clock() > moment
+
+
 def _calibrate_all(
-    workers: Sequence[Worker], block_seconds: float, setting: Setting
+    workers: Sequence[Worker],
+    block_seconds: float,
+    setting: Setting,
+    hurry: Callable[[], bool],
 ) -> tuple[dict[str, Plan], dict[str, WorkerFailure]]:
-    """The plans by level, and the failures of workers."""
+    """The plans by level, and the failures of workers. hurry: true once there is no time for more
+    than the fewest probes."""
     plans: dict[str, Plan] = {}
     failures: dict[str, WorkerFailure] = {}
     for worker in workers:
         try:
-            plans[worker.name] = calibrate(worker, block_seconds, setting)
+            plans[worker.name] = calibrate(worker, block_seconds, setting, hurry)
         except WorkerFailure as failure:
             failures[worker.name] = failure
     return plans, failures
 
 
-def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -> Plan:
+def calibrate(
+    worker: Worker,
+    block_seconds: float,
+    setting: Setting = ON_CPU,
+    hurry: Callable[[], bool] = lambda: False,
+) -> Plan:
     """The iterations that fill a block of about that many seconds: 1 to ``MOST_ITERATIONS``.
 
     Probes grow from one iteration, so that slow workers run few. The fastest iteration counts, and
     a single one is never trusted: a spike from 5 ms to 464 ms would leave the worker with blocks of
     one iteration for the whole race.
     """
-    fastest, iterations, wanted = math.inf, 1, 1
+    fastest, iterations, wanted, passed = math.inf, 1, 1, 0.0
     for probe in range(_PROBES):
         warmup = 1 if probe == 0 else 0
         sample = time_block(worker, iterations, warmup, setting)
         fastest = min(fastest, _fastest_iteration(sample))
-        most = MOST_ITERATIONS
-        if sample.wall_ns:
-            each = sample.wall_ns * _SECONDS / (iterations + warmup)
-            most = min(most, max(1, round(MOST_WALL_SECONDS / each)))
+        most, passed = MOST_ITERATIONS, sample.wall_ns * _SECONDS / (iterations + warmup)
+        if passed:
+            most = min(most, max(1, round(MOST_WALL_SECONDS / passed)))
         wanted = min(max(round(block_seconds / fastest), 1), most)
-        if probe > 0 and wanted <= iterations:
+        if probe > 0 and (wanted <= iterations or hurry()):
             break
         iterations = min(wanted, _PROBE_GROWTH * iterations)
-    return Plan(wanted, fastest)
+    return Plan(wanted, fastest, passed)
 
 
 def _fastest_iteration(sample: Sample) -> float:

@@ -21,9 +21,10 @@ class Race:
 
     against: the level that another one is compared with, by name; the baseline unless it is named.
     rounds: for every complete round the block of each level that took part. A worker that failed
-    is missing from that round and all later ones; one that was refuted, from all rounds. cut: if
-    the race had to end in the middle of a block, of which level and why. Others may lack a block of
-    that round, too. The level keeps its earlier ones, but its worker can only be closed.
+    is missing from that round and all later ones; one that was refuted, from all rounds. cuts: the
+    levels that the race had to leave in the middle of a block, by name, and why. They keep their
+    earlier blocks, but their workers can only be closed. Others may lack a block of that round,
+    too.
     """
 
     levels: tuple[str, ...]
@@ -34,7 +35,7 @@ class Race:
     against: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Mapping[str, Block], ...] = ()
     failures: Mapping[str, WorkerFailure] = field(default_factory=dict)
-    cut: OutOfTime | None = None
+    cuts: Mapping[str, OutOfTime] = field(default_factory=dict)
     stopped_because: StopReason = "nothing to time"
     seconds: float = 0.0
 
@@ -47,9 +48,9 @@ class Race:
         }
 
     @property
-    def is_whole(self) -> bool:
-        """True if every level that still races has a block of the last round."""
-        return self.cut is None and bool(self.rounds) and self.rounds[-1].keys() >= set(self.racing)
+    def usable(self) -> list[str]:
+        """The levels that still race and whose workers owe no answer."""
+        return [level for level in self.racing if level not in self.cuts]
 
     @property
     def summary(self) -> RaceSummary:

@@ -2,7 +2,7 @@
 
 A worker states how long an iteration took; a machine whose cores are busy, or a worker that stalls,
 takes longer than any plan made from that. A race ends all the same: no block begins that should end
-after it, and no answer is waited for beyond it. Blocks never get shorter: they would show too
+after it, and no answer is waited for much beyond it. Blocks never get shorter: they would show too
 little of a worker that cheats, and its own times would make them so.
 """
 
@@ -29,21 +29,30 @@ PATIENCE = 4
 """A block of a round that must be run may take this many times its plan, even beyond the end of
 the race: each level of a slow model is timed once."""
 
+UNEVEN = 2
+"""A block that has begun may take this many times the longest one of its level so far, even beyond
+the end of the race: it began because that one would have ended in time, and a training level whose
+block is cut has no time."""
+
 
 class Plan(NamedTuple):
-    """The plan for a worker's blocks. iterations: of each. seconds: of an iteration, above 0."""
+    """The plan for a worker's blocks. iterations: of each. seconds: of the fastest iteration, above
+    0. passed: by golow's clock, which passed for one when they were planned."""
 
     iterations: int
     seconds: float
+    passed: float = 0.0
 
     @property
     def block_seconds(self) -> float:
         """Seconds of a block, with the iterations that are not timed."""
-        return (self.iterations + warmup_iterations(self.iterations)) * self.seconds
+        iterations = self.iterations + warmup_iterations(self.iterations)
+        return iterations * max(self.seconds, self.passed)
 
 
 class WallTime:
-    """Ends a race by the clock.
+    """Ends a race by the clock. Make it when the calibration is over: the rounds have at least the
+    time limit, however long that took.
 
     clock: seconds. started: its time when the race began. limit: the race's time limit.
     for_conclusion: seconds in which the rounds that any conclusion needs must fit.
@@ -51,7 +60,7 @@ class WallTime:
 
     def __init__(self, clock: Callable[[], float], started: float, limit: float) -> None:
         self._clock = clock
-        self._ends = started + max(OVERTIME * limit, LEAST_SECONDS)
+        self._ends = max(started + max(OVERTIME * limit, LEAST_SECONDS), clock() + limit)
         short = min(OVERTIME_OF_SHORT_RACES * limit, LEAST_SECONDS)
         self.for_conclusion = max(OVERTIME * limit, short)
 
@@ -60,11 +69,12 @@ class WallTime:
         """True if the race must end now."""
         return self._clock() >= self._ends
 
-    def left(self, plan: Plan, must: bool) -> float:
-        """Seconds that a block may take. must: its round must be run."""
-        left = self._ends - self._clock()
-        return max(left, PATIENCE * plan.block_seconds) if must else max(left, 0.0)
+    def left(self, plan: Plan, longest: float, must: bool) -> float:
+        """Seconds that a block may take. longest: seconds of the longest block of its level so far.
+        must: its round must be run."""
+        left = max(self._ends - self._clock(), UNEVEN * longest)
+        return max(left, PATIENCE * plan.block_seconds if must else 0.0)
 
-    def has_room(self, plan: Plan) -> bool:
+    def has_room(self, plan: Plan, longest: float) -> bool:
         """True if a block should end before the race must."""
-        return self._clock() + plan.block_seconds < self._ends
+        return self._clock() + max(plan.block_seconds, longest) < self._ends

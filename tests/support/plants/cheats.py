@@ -18,10 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from training_cheats import (
+    FirstSteps,
+    NoBackward,
+    OnlyChallenged,
+    ReadsReference,
+    Stalling,
+    StopsEager,
+)
 
 from golow.levels.torch.program import TorchProgram
 from golow.worker.marking import values_of, window
@@ -282,81 +288,6 @@ class HostStopwatch:
         return tuple(end - begin for begin, end in self.points)
 
 
-class FirstSteps(TorchProgram):
-    """Makes the first 16 steps after a reset, whose losses are compared, and no others."""
-
-    made = 0
-
-    def reset(self, learning_rate: float) -> None:
-        super().reset(learning_rate)
-        self.made = 0
-
-    def iterate(self) -> None:
-        self.made += 1
-        if self.made <= 16 or getattr(self, "_last", None) is None:
-            super().iterate()
-        else:
-            self._next()
-
-
-class Blocks(TorchProgram):
-    """Knows whether a block began with a reset, as challenged ones do, and how many have ended."""
-
-    challenged, ended = False, 0
-
-    def reset(self, learning_rate: float) -> None:
-        super().reset(learning_rate)
-        self.challenged = True
-
-    def kept(self) -> list[float]:
-        self.challenged, self.ended = False, self.ended + 1
-        return super().kept()
-
-
-class Stalling(FirstSteps, Blocks):
-    """The same, and answers no more in the first block of the race that does not begin again, so
-    that the race ends in the middle of it and nobody sees its state."""
-
-    def iterate(self) -> None:
-        super().iterate()
-        if not self.challenged and self.ended > 1:  # a block of the check, and one of the race
-            time.sleep(3600.0)
-
-
-class OnlyChallenged(Blocks):
-    """Makes all steps of a block that is challenged, and none of another."""
-
-    def iterate(self) -> None:
-        if self.challenged or getattr(self, "_last", None) is None:
-            super().iterate()
-        else:
-            self._next()
-
-
-class NoBackward(TorchProgram):
-    """A timed step has neither a backward pass nor an update."""
-
-    def iterate(self) -> None:
-        with torch.no_grad():
-            self._last = self._loss_and_output(*self.source.take(self._next()))[0]
-
-
-class ReadsReference(NoBackward):
-    """Never trains: its tensors are the reference's, wherever it finds them."""
-
-    def load(self, bundle: Path) -> LoadReport:
-        self.place = bundle.parent
-        return super().load(bundle)
-
-    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-        for found in self.place.rglob("*.safetensors"):
-            with safe_open(found, "pt") as tensors:
-                if "0/loss/loss" in set(tensors.keys()) and found != file:
-                    save_file(load_file(found), file)
-                    return
-        save_file({"0/loss/loss": torch.zeros(())}, file)
-
-
 PROGRAMS: dict[str, Callable[[], TorchProgram]] = {
     "idle": Idle,
     "stored": Stored,
@@ -372,6 +303,7 @@ PROGRAMS: dict[str, Callable[[], TorchProgram]] = {
     "device": Device,
     "first-steps": FirstSteps,
     "stalling": Stalling,
+    "stops-eager": StopsEager,
     "only-challenged": OnlyChallenged,
     "no-backward": NoBackward,
     "reads-reference": ReadsReference,

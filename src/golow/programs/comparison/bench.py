@@ -30,7 +30,7 @@ from golow.measure.words import LEAST_ROUNDS
 from golow.observer import Observer, notice
 from golow.programs.comparison.entrant import Entrant
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.records.errors import GolowError, OutOfTime, WorkerFailure
+from golow.records.errors import GolowError, WorkerFailure
 from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
@@ -251,10 +251,13 @@ class Bench:
         )
         if race.stopped_because == "interrupted":
             return race
-        if race.cut is not None:
-            self._tell_cut(race.cut, group, race)
+        trained = self._trained(group, race)
+        if race.cuts:
+            self._tell_cuts(group, race)
+        if trained and baseline in race.cuts:
+            group[0].level.start(None, False, "again")
         self.observer.stage("checking the state after the race")
-        race = race.without(self._unchecked(group, proof, race), "clock")
+        race = race.without(self._unchecked(group[0], trained, proof, race), "clock")
         differing = self._left_otherwise(group, standard, proof, race)
         for entrant in group:
             racing = entrant.name in race.racing and entrant.name not in differing
@@ -264,18 +267,18 @@ class Bench:
         race = race.without(after, "differs")
         return race.without(self._beyond_the_peak(race), "clock")
 
-    def _tell_cut(self, cut: OutOfTime, group: Sequence[Entrant], race: Race) -> None:
-        """Note that the race ended in the middle of a block, whose worker is no longer usable."""
+    def _tell_cuts(self, group: Sequence[Entrant], race: Race) -> None:
+        """Note that the race ended in the middle of blocks, whose workers are no longer usable."""
         for entrant in group:
             level = entrant.level
-            if level.name == cut.level:
+            if (cut := race.cuts.get(level.name)) is not None:
                 level.close()
                 level.notes.append(f"the race ended in the middle of its block: {cut.message}")
+                text = f"the race ended in the middle of a block of {level.name}: {cut.message}"
+                self.notes.append(text)
+                notice(self.observer, text)
             elif level.worker is not None and not race.blocks.get(level.name):
                 level.notes.append("the race ended before its first block")
-        text = f"the race ended in the middle of a block of {cut.level}: {cut.message}"
-        self.notes.append(text)
-        notice(self.observer, text)
 
     def _trained(self, group: Sequence[Entrant], race: Race) -> Sequence[Entrant]:
         """Levels whose state after a training run is compared with that of the group's first level.
@@ -286,19 +289,21 @@ class Bench:
             return ()
         return [entrant for entrant in group[1:] if entrant.name in race.racing]
 
-    def _unchecked(self, group: Sequence[Entrant], proof: Verifier, race: Race) -> dict[str, str]:
-        """Levels whose state cannot be checked, because the race was cut in the middle of a block.
-        They get no time: otherwise a worker could avoid the check by stalling."""
-        cut = race.cut.level if race.cut is not None else ""
+    def _unchecked(
+        self, eager: Entrant, trained: Sequence[Entrant], proof: Verifier, race: Race
+    ) -> dict[str, str]:
+        """Levels whose state cannot be checked: the race was cut in the middle of their block, or
+        lacks one. They get no time: otherwise a worker could avoid the check by stalling."""
         reason = (
             "the race ended before what this level trained could be checked; allow a longer time "
             "limit"
         )
         return {
             entrant.name: reason
-            for entrant in self._trained(group, race)
-            if cut in (group[0].name, entrant.name)
-            or not (proof.steps_since_reset(race.blocks[entrant.name]) or race.is_whole)
+            for entrant in trained
+            if eager.level.worker is None
+            or entrant.name in race.cuts
+            or not proof.can_verify(race.blocks[entrant.name])
         }
 
     def _left_otherwise(
