@@ -134,16 +134,35 @@ def test_the_others_run_the_rounds_that_the_proof_needs_when_one_does_not_end() 
     assert clock.seconds < OVERTIME * 8.0 + 2.0
 
 
-def test_what_came_before_it_in_the_first_round_is_kept() -> None:
-    """Of three levels the last in the order of the round does not end."""
+class Unending(Scripted):
+    """Answers while it is calibrated, and never in the race."""
+
+    def time(
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
+    ) -> Sample:
+        if warmup < 2:
+            return super().time(iterations, warmup)
+        assert within is not None
+        self.clock.seconds += within
+        raise OutOfTime(self.name, "no answer")
+
+
+@pytest.mark.parametrize("unending", [{"a"}, {"eager", "a"}, {"eager", "a", "b"}])
+def test_every_level_is_timed_in_the_first_round_though_others_do_not_end(
+    unending: set[str],
+) -> None:
     clock = Clock()
-    begun = 3 * 0.5  # about the seconds of three calibrations
-    workers = [Slowing(name, clock, (begun, FOREVER), 1e4) for name in ("eager", "a", "b")]
-    race = race_of(clock, 8.0, *workers)
-    [cut] = race.cuts
-    assert clock.seconds <= OVERTIME * 8.0 + 1e-6
-    assert len(race.rounds) > 0
-    assert cut not in race.rounds[-1]
+    kinds = {name: Unending if name in unending else Scripted for name in ("eager", "a", "b")}
+    race = race_of(clock, 8.0, *(kind(name, clock) for name, kind in kinds.items()))
+    assert race.cuts.keys() == unending
+    assert race.stopped_because == "time limit"
+    assert [set(blocks) for blocks in race.rounds] == [kinds.keys() - unending][: 3 - len(unending)]
+    assert clock.seconds < OVERTIME * 8.0 + 3.0
 
 
 def test_a_slow_model_is_timed_once_at_every_level() -> None:

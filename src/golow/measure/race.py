@@ -231,7 +231,8 @@ def _run_round(
             failures[worker.name] = failure
         except OutOfTime as cut:
             race = replace(race, cuts={**race.cuts, worker.name: cut})
-            break
+            if not must:
+                break
         else:
             blocks[worker.name] = block
     if blocks:
