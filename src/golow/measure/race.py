@@ -219,7 +219,7 @@ def _run_round(
     found: dict[str, Committed] = {}
     for position, worker in enumerate(racing):
         plan = plans[worker.name]
-        longest = max((b.wall_ns for b in earlier[worker.name]), default=0) * _SECONDS
+        longest = max([plan.longest, *(b.wall_ns * _SECONDS for b in earlier[worker.name])])
         if not (must or wall.has_room(plan, longest)):
             break
         patience = partial(wall.left, plan, longest, must)

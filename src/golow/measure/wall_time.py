@@ -30,9 +30,9 @@ PATIENCE = 4
 the race: each level of a slow model is timed once."""
 
 UNEVEN = 2
-"""A block that has begun may take this many times the longest one of its level so far, even beyond
-the end of the race: it began because that one would have ended in time, and a training level whose
-block is cut has no time."""
+"""A block that has begun may take this many times the longest one of its level so far, or what its
+calibration predicts, even beyond the end of the race: it began because that would have ended in
+time, and a training level whose block is cut has no time."""
 
 
 class Plan(NamedTuple):
@@ -46,8 +46,12 @@ class Plan(NamedTuple):
     @property
     def block_seconds(self) -> float:
         """Seconds of a block, with the iterations that are not timed."""
-        iterations = self.iterations + warmup_iterations(self.iterations)
-        return iterations * max(self.seconds, self.passed)
+        return (self.iterations + warmup_iterations(self.iterations)) * self.seconds
+
+    @property
+    def longest(self) -> float:
+        """The same, if the block takes as long as what was run when it was planned."""
+        return self.block_seconds / self.seconds * self.passed
 
 
 class WallTime:
