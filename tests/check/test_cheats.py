@@ -128,14 +128,13 @@ def test_a_worker_that_stalls_to_hide_its_state_has_no_time(
 def test_honest_workers_have_a_time_when_eager_does_not_answer(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is started again, and takes their steps."""
+    """It is started again, and takes their steps; it may have none of its own."""
     monkeypatch.setattr(wall_time, "LEAST_SECONDS", 0.0)
     compared = beside_an_honest_one("stops-eager", 2, cache)
     assert any("in the middle of a block of eager" in note for note in compared.comparison.notes)
-    for name in ("eager", "honest"):
-        run = compared.run(name)
-        assert run.check.verdict == "match", run.check.reason
-        assert run.time is not None
+    honest = compared.run("honest")
+    assert honest.check.verdict == "match", honest.check.reason
+    assert honest.time is not None
 
 
 @pytest.mark.parametrize("case", BELIEVED_ONCE)

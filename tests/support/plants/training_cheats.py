@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -60,17 +61,19 @@ class Stalling(FirstSteps, Blocks):
 
 
 class StopsEager(Blocks):
-    """Stops eager's process when it is in the race, so that no level's state can be compared."""
+    """Stops eager's process in its own first block of the race, so that no level's state can be
+    compared."""
 
     stopped = False
 
     def iterate(self) -> None:
         super().iterate()
-        if not (self.challenged or self.stopped) and self.ended > 1:  # as above
+        if self.challenged and self.ended and not self.stopped:  # a block of the check has ended
             self.stopped = True
             for process in psutil.Process(os.getppid()).children():
-                if "golow.levels.torch.eager" in process.cmdline():
-                    process.suspend()
+                with suppress(psutil.Error):  # it has ended
+                    if "golow.levels.torch.eager" in process.cmdline():
+                        process.suspend()
 
 
 class OnlyChallenged(Blocks):
