@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
     @property
     def longest(self) -> float:
-        """The same, if the block takes as long as what was run when it was planned."""
+        """Seconds of a block that takes as long as what was run when it was planned."""
         return self.block_seconds / self.seconds * self.passed
 
 
