@@ -39,8 +39,9 @@ def pickled(live: object, what: str) -> bytes | GolowError:
                 return own.__new__, (own,), vars(item), None, None, _parametrize
             return super().reducer_override(item)
 
+    unknown = _modules_unknown_elsewhere(live)
     for name, module in list(sys.modules.items()):
-        if name.startswith(OF_FILES):
+        if name.startswith(OF_FILES) or name in unknown:
             cloudpickle.register_pickle_by_value(module)
     written = io.BytesIO()
     try:
@@ -51,6 +52,21 @@ def pickled(live: object, what: str) -> bytes | GolowError:
             "put it into a file and name it as file.py:Name.",
         )
     return written.getvalue()
+
+
+def _modules_unknown_elsewhere(live: object) -> set[str]:
+    """Names of the modules of its classes that another process cannot import by name, because what
+    imported them here looks elsewhere, as pytest does for tests."""
+    parts = live.modules() if isinstance(live, nn.Module) else (live,)
+    names = {kind.__module__ for part in parts for kind in type(part).__mro__}
+    names.add(str(getattr(live, "__module__", "builtins")))
+    packages = {name.partition(".")[0] for name in names} - {"__main__"}
+    found = {name for name in packages if _is_found(name)}
+    return {name for name in names if name.partition(".")[0] in packages - found}
+
+
+def _is_found(package: str) -> bool:
+    return any(finder.find_spec(package, None) is not None for finder in sys.meta_path)
 
 
 def _parametrize(layer: nn.Module, state: dict[str, Any]) -> None:

@@ -207,7 +207,7 @@ def _is_command(command: list[str]) -> bool:
 
 def _without_safe_path(command: list[str]) -> list[str]:
     """The command without the option that keeps the current folder out of its import path."""
-    return [command[0], *command[2:]] if command[1] == "-P" else command
+    return [command[0], *command[2:]] if command[1:2] == ["-P"] else command
 
 
 def _bound(environment: Mapping[str, str]) -> dict[str, str]:
