@@ -111,7 +111,7 @@ def cudnn_program(fault: str, cache: Path) -> Any:
 
         def load(self, bundle: Path) -> LoadReport:
             launch = prepare(Bundle(bundle), "", cache)
-            CuDnn.__init__(self, *map(Path, launch.command[3:]))
+            CuDnn.__init__(self, *map(Path, launch.command[4:]))
             report = super().load(bundle)
             self.loaded, self.faulty = True, self.graph_without()
             return report

@@ -44,7 +44,7 @@ def onednn_program(fault: str, cache: Path) -> Any:
 
         def load(self, bundle: Path) -> LoadReport:
             launch = prepare(Bundle(bundle), "", cache)
-            folders = map(Path, launch.command[3:])
+            folders = map(Path, launch.command[4:])
             OneDnn.__init__(self, *folders)
             return super().load(bundle)
 

@@ -47,7 +47,7 @@ TOLERANCE: dict[Precision, float] = {"ieee": 1e-3, "bf16": 0.2, "fp16": 0.05}
 
 
 def started(bundle: Bundle, cache: Path, program: type[CuDnn] = CuDnn) -> CuDnn:
-    return program(*map(Path, cudnn.prepare(bundle, "", cache).command[3:]))
+    return program(*map(Path, cudnn.prepare(bundle, "", cache).command[4:]))
 
 
 # ---------------------------------------------------------------- the protocol

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.slow
 
 def folders_of(bundle: Bundle, cache: Path, *layouts: str) -> list[Path]:
     """Where the lowered graphs are, with these layouts in turn as an earlier start would keep."""
-    folders = [Path(part) for part in onednn.prepare(bundle, "", cache).command[3:]]
+    folders = [Path(part) for part in onednn.prepare(bundle, "", cache).command[4:]]
     choose_layouts(folders[0], *layouts)
     return folders
 
@@ -301,7 +301,7 @@ def test_a_state_that_is_no_file_is_named(
 
 def test_a_bundle_without_a_smaller_batch_starts_with_one_graph(course: Course) -> None:
     commands = [
-        onednn.prepare(bundle, "", course.folder / "cache").command[3:]
+        onednn.prepare(bundle, "", course.folder / "cache").command[4:]
         for bundle in (course.training, course.inference)
     ]
     assert [len(folders) for folders in commands] == [2, 1]
