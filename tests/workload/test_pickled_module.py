@@ -9,7 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -52,6 +52,21 @@ def test_a_module_of_a_file_is_sent_with_its_class(
     data = pickled(module, "the module")
     assert isinstance(data, bytes)
     monkeypatch.delitem(sys.modules, type(module).__module__)
+    found, x = unpickled(data), torch.randn(4)
+    assert torch.equal(found(x), module(x))
+
+
+def test_a_module_that_is_on_no_path_is_sent_with_its_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As pytest imports tests: by their files, under names that no other process finds."""
+    code = ModuleType("nowhere.net")
+    exec(IN_A_SCRIPT, vars(code))  # noqa: S102 - a constant of this file
+    monkeypatch.setitem(sys.modules, "nowhere.net", code)
+    module = nn.Sequential(code.Inner())
+    data = pickled(module, "the module")
+    assert isinstance(data, bytes)
+    monkeypatch.delitem(sys.modules, "nowhere.net")
     found, x = unpickled(data), torch.randn(4)
     assert torch.equal(found(x), module(x))
 
