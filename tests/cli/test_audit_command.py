@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -222,18 +220,14 @@ def test_a_mistake_is_explained(
 
 @pytest.mark.usefixtures("forked_commands")
 @pytest.mark.parametrize(
-    ("at", "seconds", "kept"),
-    [
-        ("eager (1 of 2): reading", "0.2", []),
-        ("eager (1 of 2): 1 alternative", "60", ["eager"]),
-        ("torchscript (2 of 2)", "0.2", ["eager"]),
-    ],
-    ids=["before the first race", "in the first race", "after the first level"],
+    ("at", "kept"),
+    [("eager (1 of 2): reading", []), ("torchscript (2 of 2)", ["eager"])],
+    ids=["before the first race", "after the first level"],
 )
 def test_an_interrupt_shows_and_saves_what_is_there(
-    at: str, seconds: str, kept: list[str], tmp_path: Path
+    at: str, kept: list[str], tmp_path: Path
 ) -> None:
-    arguments = command("audit", *SMALL, "--quick", "--seconds", seconds)
+    arguments = command("audit", *SMALL, "--quick", "--seconds", "0.2")
     with subprocess.Popen(
         arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
@@ -241,8 +235,6 @@ def test_an_interrupt_shows_and_saves_what_is_there(
         for line in child.stderr:
             if line.startswith(at):
                 break
-        if seconds == "60":
-            wait_for_rounds(child.stderr)
         workers = family(child.pid)
         child.send_signal(signal.SIGINT)
         output, error = child.communicate(timeout=120)
@@ -256,12 +248,22 @@ def test_an_interrupt_shows_and_saves_what_is_there(
     [folder] = (tmp_path / "runs").iterdir()
     found = store.load(folder)
     assert found.interrupted and [level.level for level in found.levels] == kept
-    assert found.levels[0].run.time is not None
 
 
-def wait_for_rounds(progress: IO[str]) -> None:
-    """Wait until some rounds of the race are complete."""
-    for line in progress:
-        if line.startswith("racing"):
-            time.sleep(3)
-            return
+class Impatient(SilentAudit):
+    """Ctrl-C after two rounds of the first race."""
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        if rounds == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("forked")
+def test_an_interrupt_in_the_first_race_keeps_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [choice for choice in all_choices() if choice.name in FEW]
+    monkeypatch.setattr(candidates, "all_choices", lambda: few)
+    with pytest.raises(golow.AuditInterrupted) as stopped:
+        golow.audit("mlp", batch=2, threads=1, levels=["eager"], quick=True, observer=Impatient())
+    [level] = stopped.value.result.audit.levels
+    assert level.run.time is not None
+    assert level.prices and all(price.finding == "unclear" for price in level.prices)
