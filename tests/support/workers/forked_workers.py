@@ -250,6 +250,7 @@ def _second_fork(
         os.setsid()
     elif request["group"] >= 0:
         os.setpgid(0, request["group"])
+    os.sched_setaffinity(0, request["affinity"])  # before anybody can pin it to a core
     requests.send(str(os.getpid()).encode())
     requests.close()
     return request
@@ -258,7 +259,6 @@ def _second_fork(
 def become(request: dict[str, Any]) -> int:
     """Run the command as its interpreter would; its status."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.sched_setaffinity(0, request["affinity"])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
