@@ -48,7 +48,8 @@ class EarlyWorkers:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let none import meanwhile; first wait for the one that does."""
+        """Let none import meanwhile; first wait for the one that does. The same thread may pause
+        again: after a race that had to leave eager, eager is started again."""
         with self._core:
             yield
 

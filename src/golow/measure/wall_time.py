@@ -36,8 +36,9 @@ time, and a training level whose block is cut has no time."""
 
 
 class Plan(NamedTuple):
-    """The plan for a worker's blocks. iterations: of each. seconds: of the fastest iteration, above
-    0. passed: by golow's clock, which passed for one when they were planned."""
+    """The plan for a worker's blocks. iterations: of each. seconds: of the fastest iteration in the
+    calibration, by the worker's clock, above 0. passed: of its last ones, by golow's clock; 0 if
+    that is not known."""
 
     iterations: int
     seconds: float
@@ -46,12 +47,16 @@ class Plan(NamedTuple):
     @property
     def block_seconds(self) -> float:
         """Seconds of a block, with the iterations that are not timed."""
-        return (self.iterations + warmup_iterations(self.iterations)) * self.seconds
+        return self._all_iterations * self.seconds
 
     @property
     def longest(self) -> float:
-        """Seconds of a block that takes as long as what was run when it was planned."""
-        return self.block_seconds / self.seconds * self.passed
+        """Seconds of a block whose iterations take as long as the last ones of the calibration."""
+        return self._all_iterations * self.passed
+
+    @property
+    def _all_iterations(self) -> int:
+        return self.iterations + warmup_iterations(self.iterations)
 
 
 class WallTime:

@@ -66,7 +66,8 @@ def _modules_unknown_elsewhere(live: object) -> set[str]:
 
 
 def _is_found(package: str) -> bool:
-    return any(finder.find_spec(package, None) is not None for finder in sys.meta_path)
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)  # old ones lack it
+    return any(find is not None and find(package, None) is not None for find in finders)
 
 
 def _parametrize(layer: nn.Module, state: dict[str, Any]) -> None:

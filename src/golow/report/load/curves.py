@@ -3,8 +3,8 @@ time."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ def points(
     rate. within: factor between the rates of one point, which stands at their median: a search runs
     once at each of many rates that hardly differ."""
     found = []
-    for runs in _by_rate(level, within):
+    for runs in _by_rate(level.runs, within):
         quoted = pooled(runs, share, timed)
         if quoted is not None and quoted.high is not None:
             rate = median(run.rate or 0.0 for run in runs)
@@ -42,9 +42,9 @@ def points(
     return found
 
 
-def _by_rate(level: LevelLoad, within: float) -> list[list[LoadRun]]:
-    """The server runs of a level, by rate; those together whose rates differ by that factor."""
-    rated = [run for run in level.runs if run.scenario == "server" and run.rate is not None]
+def _by_rate(runs: Iterable[LoadRun], within: float) -> list[list[LoadRun]]:
+    """The server runs among these, by rate; those together whose rates differ by that factor."""
+    rated = [run for run in runs if run.scenario == "server" and run.rate is not None]
     groups: list[list[LoadRun]] = []
     for run in sorted(rated, key=lambda run: run.rate or 0.0):
         if groups and (run.rate or 0.0) <= within * (groups[-1][0].rate or 0.0):
@@ -87,13 +87,9 @@ def queue(run: LoadRun) -> list[tuple[float, int]]:
 def busiest(level: LevelLoad) -> list[LoadRun]:
     """The server runs in turn at the highest rate at which all of them ended; empty if there are
     none."""
-    by_rate: dict[float, list[LoadRun]] = defaultdict(list)
-    for run in level.runs:
-        if run.scenario == "server" and run.rate is not None and run.latencies:
-            by_rate[run.rate].append(run)
-    ended = {
-        rate: runs
-        for rate, runs in by_rate.items()
+    ended = [
+        runs
+        for runs in _by_rate((run for run in level.runs if run.latencies), within=1.0)
         if not any(run.outcome in ("overload", "failed") for run in runs)
-    }
-    return ended[max(ended)] if ended else []
+    ]
+    return ended[-1] if ended else []
