@@ -96,7 +96,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mode", default="infer", choices=get_args(Mode))
     parser.add_argument("--tune", action="store_true", help="engines of cudnn chosen by timing")
     parser.add_argument("--models", type=listed, default=tuple(ZOO))
-    parser.add_argument("--rivals", type=listed, help="instead of all")
+    parser.add_argument("--rivals", type=listed, help="instead of all; none if empty")
     parser.add_argument("--point-seconds", type=float, default=20.0, help="of racing a network")
     parser.add_argument("--out", type=Path, default=Path("runs/handed_over"))
     parser.add_argument("--together", type=int, help="networks prepared at the same time")

@@ -123,8 +123,8 @@ def arguments() -> argparse.Namespace:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The words between commas."""
-    return tuple(text.split(","))
+    """The words between commas; none in an empty text."""
+    return tuple(word for word in text.split(",") if word)
 
 
 # ---------------------------------------------------------------- races
