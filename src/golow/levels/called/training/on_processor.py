@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from golow.levels.called.new_tensors import allocator
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
 from golow.levels.called.training.step_target import (
@@ -23,7 +24,6 @@ from golow.levels.called.training.step_target import (
 )
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.onednn import level as onednn
-from golow.levels.direct.onednn.run.kernel_compilation import set_threads
 from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
 from golow.levels.direct.onednn.steps.built_plan import Built
@@ -84,9 +84,9 @@ class OnProcessor:
         folder = onednn.write_graph(graph, target.threads, self._cache)
         state = weights.read() if self._tune else {}  # of steps that choose layouts
         read = OneSize(graph, constants).reading(state, target.array)
-        plan = self._plans.add(graph, read, folder, example, self._tune)
+        plan = self._plans.add(graph, read, folder, example, self._tune, target.threads)
         state_of = self._plans.state if is_updating(graph) else None
-        return ProcessorPlan(plan, target.threads, state_of)
+        return ProcessorPlan(plan, state_of)
 
     def wait(self) -> None:
         """Give this thread the step's number of threads; every step has ended."""
@@ -123,25 +123,24 @@ def _require_one_host(meeting: Meeting) -> None:
 
 
 class ProcessorPlan:
-    """A plan that runs on some threads. state: whose sums of gradients it forgets at its end."""
+    """A plan of the state. state: whose sums of gradients it forgets at its end."""
 
-    def __init__(self, plan: TrainingPlan, threads: int, state: MutableState | None) -> None:
+    def __init__(self, plan: TrainingPlan, state: MutableState | None) -> None:
         self.plan: Plan = plan.plan
-        self._run, self._threads = plan, threads
+        self._run = plan
+        self._allocate = allocator(torch.device("cpu"))
         self._state = state if state is not None and state.keys("gradient_sum") else None
 
     def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> Tensor:
         """Run the step on a batch at these addresses; returns its loss."""
-        set_threads(self._threads)
         self._run(inputs, targets)
         self._forget_sums()
-        loss = torch.empty((), dtype=torch.float32, device="cpu")  # whatever the defaults are
+        loss = self._allocate((), (), torch.float32)
         ctypes.memmove(loss.data_ptr(), self._run.loss_address, LOSS_BYTES)
         return loss
 
     def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
         """Run the same step by step; returns loss, outputs and gradients."""
-        set_threads(self._threads)
         found = self._run.observed(inputs, targets)
         self._forget_sums()
         return found

@@ -64,7 +64,8 @@ class TrainingStep(Uncopied):
         target. Returns the loss before the update, a tensor of one number; on a GPU,
         ``float(loss)`` waits for the step. Raises `GolowError` for a batch that does not fit. A new
         batch size builds a plan first, which takes seconds."""
-        with self._alone():
+        self._begin()
+        try:
             known = self._inputs.exact(batch)
             if known is None:
                 tensors, size = self._inputs.fitting(self._inputs.listed(batch))
@@ -73,6 +74,8 @@ class TrainingStep(Uncopied):
                 size, addresses = known
             plans = self._plans.get(size[0]) or self._at(size[0], Silent())
             return self._run(plans, addresses)
+        finally:
+            self._lock.release()
 
     def _run(self, plans: OneBatch, addresses: list[int]) -> Tensor:
         number = self._inputs.number
@@ -265,18 +268,24 @@ class TrainingStep(Uncopied):
         self._set_rates(self._rates)
         return found
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _begin(self) -> None:
+        """Take the lock. Raises `GolowError`, without it, if the step cannot be used here."""
         if not self._lock.acquire(blocking=False):
             raise GolowError("another thread is using this step", "steps follow one another.")
+        if not self._closed and self._forks == len(forks):
+            return
+        self._lock.release()
+        if self._closed:
+            raise GolowError("the compiled step is closed")
+        raise GolowError(
+            "the step was compiled in the process that this one was forked from",
+            "compile it after the fork: threads do not survive one.",
+        )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._begin()
         try:
-            if self._closed:
-                raise GolowError("the compiled step is closed")
-            if self._forks != len(forks):
-                raise GolowError(
-                    "the step was compiled in the process that this one was forked from",
-                    "compile it after the fork: threads do not survive one.",
-                )
             yield
         finally:
             self._lock.release()

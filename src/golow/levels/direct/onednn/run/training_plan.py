@@ -56,13 +56,20 @@ class TrainingPlans:
         return len(self._arena.bytes)
 
     def add(
-        self, graph: Graph, read: Read, folder: Path, example: Batch, tune: bool
+        self,
+        graph: Graph,
+        read: Read,
+        folder: Path,
+        example: Batch,
+        tune: bool,
+        threads: int | None = None,
     ) -> TrainingPlan:
         """Build the plan of a lowered training graph; its state is not written yet.
 
         read(kind, target): a constant, and for tuning also weights. folder: the level's cache for
         this graph. example: of a batch. tune: whether to choose layouts by measuring, unless they
-        were chosen before. Raises `Unsupported` for shapes that the library refuses.
+        were chosen before. threads: that steps use; None leaves their number. Raises `Unsupported`
+        for shapes that the library refuses.
         """
         layouts = self._layouts_of_all_ranks(
             lambda: self._layouts(graph, read, folder, example, tune)
@@ -83,7 +90,7 @@ class TrainingPlans:
             elsewhere=self.state.places(built),
         )
         self.state.hold(execution)
-        return TrainingPlan(execution)
+        return TrainingPlan(execution, threads)
 
     def _layouts_of_all_ranks(self, choose: Callable[[], tuning.Layouts]) -> tuning.Layouts:
         """Return the layouts. Those of the first plan, which decide in which layouts weights are
@@ -122,13 +129,13 @@ class TrainingPlans:
 class TrainingPlan:
     """A plan of a step that is ready to run. bytes: of its own constants."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, threads: int | None = None) -> None:
         built = execution.built
         self.plan: Plan = built.plan
         self.loss_address = execution.address(built.outputs["loss", "loss"][0])
         self._execution = execution
         given = _read(built, "input"), _read(built, "target")
-        self._iterations = Iterations(execution, *given)
+        self._iterations = Iterations(execution, *given, threads)
 
     def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
         """Run the step on a batch at these addresses."""
