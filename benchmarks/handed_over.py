@@ -32,7 +32,7 @@ from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from networks import TEXTS, listed, over, side
 from page_part import put_into
-from together import AfterAll, add_options, run_group, turn
+from together import AfterAll, add_options, run_in_groups, turn
 
 PLAN = {"cuda": "cudnn", "cpu": "onednn"}
 RIVALS = {
@@ -112,12 +112,7 @@ def arguments() -> argparse.Namespace:
 def run_together(options: argparse.Namespace) -> int:
     """Race the networks without a record in groups of ``--together``; 1 if one of them failed."""
     missing = [name for name in options.models if not is_raced(record_folder(name, options))]
-    size = options.together
-    groups = [missing[first : first + size] for first in range(0, len(missing), size)]
-    ended = [
-        run_group([("--together", "0", "--models", name) for name in group]) for group in groups
-    ]
-    return int(not all(ended))
+    return int(not run_in_groups(missing, options.together, "--models"))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
     python benchmarks/race_further_networks.py --batch 1
     python benchmarks/race_further_networks.py --mode train --batch 8 --networks Volumes,Detector
-    python benchmarks/race_further_networks.py --device cuda --precision bf16 --batch 8
+    python benchmarks/race_further_networks.py --device cuda --precision bf16 --batch 8 --together 6
     python benchmarks/race_further_networks.py --networks torchvision.models:vgg11 --sample 3x96x96
     python benchmarks/race_further_networks.py --networks hf:llama.json --sequence 128
     python benchmarks/race_further_networks.py --show --page docs/results/further_networks.md
@@ -11,8 +11,10 @@ The networks are those of `further_networks.py`, or any model as golow names one
 FILE.py:NAME, hf:NAME or timm:NAME; of hf: and timm: with random weights), with samples of the shape
 --sample; those of hf: take their own shapes, and --sequence tokens of text. A race is that of
 `networks.py`: every level is proved equal first, then all are timed in turn. Standard output gets a
-line of text for each, and its record is a folder in --out. --show prints the records of a device as
-tables, a table a mode, precision and batch, and puts them into a page.
+line of text for each, and its record is a folder in --out. With --together N, N networks are
+prepared at the same time, each in a process of its own, and raced in turn when the last one is
+ready. --show prints the records of a device as tables, a table a mode, precision and batch, and
+puts them into a page.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from networks import OURS, listed, memory, over
 from page_part import put_into
+from together import AfterAll, add_options, run_in_groups, turn
 
 FILE = Path(__file__).parent / "further_networks.py"
 RIVALS = {
@@ -58,7 +61,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8.0, help="of racing at a network")
     parser.add_argument("--sample", type=shape, default=(3, 224, 224), help="of any other model")
     parser.add_argument("--sequence", type=int, help="tokens of a text")
-    parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
+    parser.add_argument("--together", type=int, help="networks prepared at the same time")
+    add_options(parser)
     parser.add_argument("--out", type=Path, default=Path("runs/further_networks"))
     parser.add_argument("--show", action="store_true", help="the tables of the records, no race")
     parser.add_argument("--page", type=Path, help="with --show: put them into this page")
@@ -67,11 +71,14 @@ def main() -> int:
         return show(options)
     if unknown := [n for n in options.networks if n not in NETWORKS and ":" not in n]:
         parser.error(f"--networks: there is no {', '.join(unknown)}; known: {', '.join(NETWORKS)}")
-    brought = [raced(name, options) for name in options.networks]
+    if options.together:
+        return int(not run_in_groups(options.networks, options.together, "--networks"))
+    place = turn(options)
+    brought = [raced(name, options, place) for name in options.networks]
     return int(not all(brought))
 
 
-def raced(name: str, options: argparse.Namespace) -> bool:
+def raced(name: str, options: argparse.Namespace, place: Turn) -> bool:
     """Race and print a line; whether it brought a time."""
     begun, own, device = time.monotonic(), NETWORKS.get(name), options.device
     sample = None if name.startswith("hf:") else own.sample if own else options.sample
@@ -81,7 +88,7 @@ def raced(name: str, options: argparse.Namespace) -> bool:
             mode=options.mode,
             batch=options.batch,
             input_shape=sample,
-            sequence=options.sequence,
+            sequence=options.sequence if name.startswith("hf:") else None,
             pretrained=False if name.startswith(("hf:", "timm:")) else None,
             levels=[*(options.levels or RIVALS[device, options.mode]), OURS[device]],
             device=device,
@@ -89,12 +96,15 @@ def raced(name: str, options: argparse.Namespace) -> bool:
             threads=options.threads,
             time_limit=options.seconds,
             limits=Limits(load=LOAD_SECONDS),
-            turn=Turn(options.turns) if options.turns else None,
+            turn=place,
             brief=True,
         )
     except golow.GolowError as error:
         print(f"{name}: {error.message}", flush=True)
         return False
+    finally:
+        if isinstance(place, AfterAll):
+            place.ready()
     result.save(options.out)
     runs = {run.level: run for run in result.comparison.runs}
     ours = runs.pop(OURS[device])

@@ -74,6 +74,14 @@ def turn(options: argparse.Namespace) -> Turn:
     return AfterAll(options.turns, options.expected) if options.turns else Turn()
 
 
+def run_in_groups(names: Sequence[str], size: int, option: str) -> bool:
+    """Start this program once for each name, which becomes the value of that option, in groups of
+    that size; False if one failed."""
+    groups = [names[first : first + size] for first in range(0, len(names), size)]
+    ended = [run_group([("--together", "0", option, name) for name in group]) for group in groups]
+    return all(ended)
+
+
 def run_group(changes: Sequence[Sequence[str]]) -> bool:
     """Start this program once for each of these additions to its options; False if one failed."""
     with tempfile.TemporaryDirectory() as turns:

@@ -38,7 +38,8 @@ def with_called(level: Level) -> Level:
             python_worker(PROGRAMS[bundle.workload.mode], variant),
             environment={"GOLOW_CACHE": str(cache), BUILT_BEFORE: str(folder / BUILT)},
             built_by_loading=folder / BUILT,
-            build_measures=True,
+            # Layouts on a CPU; a GPU's engines only by the variants that are tuned.
+            build_measures=bundle.workload.device == "cpu" or variant != CALLED,
         )
 
     what = "the plan called on PyTorch's tensors, as golow.compile or compile_step returns it"
