@@ -8,6 +8,7 @@ where something needs a tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -30,6 +31,11 @@ class Folded(NamedTuple, Generic[Held]):
 
     tensor: Held
     axes: tuple[Axis, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of all axes."""
+        return tuple(math.prod(part.size for part in axis) for axis in self.axes)
 
     @property
     def parts(self) -> list[Part]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem, Strides
-from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
-from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem, Strides, strides_of
+from golow.levels.direct.cudnn.problems.layouts import UNIT, Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, alignment_of, is_aligned
 from golow.levels.direct.cudnn.steps.long_rows import Product, in_parts, rows_for
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, of_rows
 from golow.levels.direct.implementation import Implementation
@@ -67,10 +67,10 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
         residual=bool(added),
         factor=arguments.factor,
         batch=math.prod(batch),
-        alignment=TENSOR_ALIGNMENT,
+        alignment=alignment_of((a.tensor, b.tensor)),
         a=a.strides,
         b=b.strides,
-        d=_strides(result, turned=False) or CONTIGUOUS,
+        d=strides_of(result.layout, result.shape, turned=False) or CONTIGUOUS,
     )
     for part in in_parts(Product(problem, [a.tensor, b.tensor, *added], result)):
         build.steps.engine(build.engine_for(part.problem), part.reads, [part.result])
@@ -90,13 +90,13 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
     a, b = build.values.folded(arguments.a), build.values.folded(arguments.b)
     turned, layout = a.permuted((1, 0)), Layout(build.types.computed)
     if _is_reordered(turned, layout) and _is_reordered(b, layout) and _order(turned) == _order(b):
-        first = a.tensor._replace(shape=_shape(a), layout=layout._replace(order="transposed"))
-        second = b.tensor._replace(shape=_shape(b), layout=layout)
+        first = a.tensor._replace(shape=a.shape, layout=layout._replace(order="transposed"))
+        second = b.tensor._replace(shape=b.shape, layout=layout)
         return Operands(Matrix(first, True, CONTIGUOUS), Matrix(second, False, CONTIGUOUS))
     if arguments.added is not None:  # its rows are in the graph's order
         return None
     if _is_reordered(a, layout) and not build.training.is_gradient(build.current.output().name):
-        first = a.tensor._replace(shape=_shape(a), layout=layout)
+        first = a.tensor._replace(shape=a.shape, layout=layout)
         return Operands(Matrix(first, False, CONTIGUOUS), _matrix(build, arguments.b), a)
     return None
 
@@ -104,44 +104,27 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
 def _is_reordered(matrix: Folded, layout: Layout) -> bool:
     """True if a view has its rows side by side, but not in its own order."""
     fits = matrix.tensor.dtype == layout.dtype and is_aligned(matrix.tensor)
-    return fits and matrix.strides is None and rows_in_memory(matrix) == _shape(matrix)[1]
+    return fits and matrix.strides is None and rows_in_memory(matrix) == matrix.shape[1]
 
 
 def _order(matrix: Folded) -> list[Part]:
     """The parts of a matrix's rows, with steps in rows."""
-    width = _shape(matrix)[1]
+    width = matrix.shape[1]
     return [Part(part.size, part.step // width) for part in joined(matrix.axes[0])]
-
-
-def _shape(matrix: Folded) -> tuple[int, ...]:
-    return tuple(math.prod(part.size for part in axis) for axis in matrix.axes)
 
 
 def _matrix(build: Builder, reference: Ref) -> Matrix:
     """Return a matrix in the type of products, as it is stored if it can be read so."""
     tensor, dtype = build.values.view(reference), build.types.computed
-    if tensor.dtype == dtype and is_aligned(tensor):
+    if tensor.dtype == dtype and tensor.offset % UNIT == 0:
         for turned in (False, True):
-            strides = _strides(tensor, turned)
+            strides = strides_of(tensor.layout, tensor.shape, turned)
             if strides is not None:
                 return Matrix(tensor, turned, strides)
     tensor = build.values.tensor(reference)
     order = tensor.layout.order if tensor.layout.order != "channels_last" else "rows"
     tensor = build.values.wanted(reference, Layout(dtype, order))
     return Matrix(tensor, order == "transposed", CONTIGUOUS)
-
-
-def _strides(tensor: Tensor, turned: bool) -> Strides | None:
-    """The gaps of a matrix whose rows, or columns if it is turned, are stored as far from one
-    another throughout; None for another one, and for gaps after which rows are not aligned."""
-    shape, steps = tensor.shape, tensor.layout.strides(tensor.shape)
-    if turned:
-        shape, steps = ((*order[:-2], order[-1], order[-2]) for order in (shape, steps))
-    pitch = pitch_in(Layout(tensor.dtype, "strided", steps=steps), shape)
-    if pitch is None or pitch == shape[-1]:
-        return None if pitch is None else CONTIGUOUS
-    aligned = pitch == pitch_of(pitch, tensor.dtype)
-    return Strides(pitch, shape[-2] * pitch) if aligned else None
 
 
 IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.layouts import Layout, pitch_in, pitch_of
 from golow.levels.direct.cudnn.problems.products import Arithmetic
 from golow.lower.operators.quantize import E4M3
 
@@ -179,3 +180,16 @@ class Problem:
 def _stored(rows: int, columns: int, strides: Strides) -> Matrix:
     row = columns if strides.row is None else strides.row
     return Matrix(rows, columns, row, rows * row if strides.batch is None else strides.batch)
+
+
+def strides_of(layout: Layout, shape: Sequence[int], turned: bool) -> Strides | None:
+    """The gaps of a matrix whose rows, or columns if it is turned, are stored as far from one
+    another throughout; None for another one, and for gaps after which rows are not aligned."""
+    size, steps = tuple(shape), layout.strides(shape)
+    if turned:
+        size, steps = ((*order[:-2], order[-1], order[-2]) for order in (size, steps))
+    pitch = pitch_in(Layout(layout.dtype, "strided", steps=steps), size)
+    if pitch is None or pitch == size[-1]:
+        return None if pitch is None else CONTIGUOUS
+    aligned = pitch == pitch_of(pitch, layout.dtype)
+    return Strides(pitch, size[-2] * pitch) if aligned else None

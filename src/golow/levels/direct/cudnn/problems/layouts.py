@@ -21,6 +21,7 @@ Order = Literal["rows", "channels_last", "transposed", "strided"]
 
 # Bytes, for every tensor in the plan, including half-precision copies at half the plan's alignment.
 TENSOR_ALIGNMENT = 64
+UNIT = 16  # bytes that tensor cores load at a time; rows of products begin at multiples of it
 
 IMAGES = (4, 5)  # axes of a batch of images, and of volumes
 

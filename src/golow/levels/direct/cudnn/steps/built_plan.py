@@ -3,11 +3,11 @@ while loading."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
-from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, UNIT, Layout
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import Operator
@@ -51,6 +51,11 @@ def is_aligned(tensor: Tensor) -> bool:
 def is_dense(tensor: Tensor) -> bool:
     """True if kernels that know nothing of views can read it."""
     return tensor.layout.order != "strided" and is_aligned(tensor)
+
+
+def alignment_of(tensors: Iterable[Tensor]) -> int:
+    """Alignment of the addresses of a product's operands, which begin at units at least."""
+    return TENSOR_ALIGNMENT if all(map(is_aligned, tensors)) else UNIT
 
 
 def aligned(tensor: Tensor) -> tuple[Tensor, int]:

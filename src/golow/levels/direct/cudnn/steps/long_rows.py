@@ -137,4 +137,4 @@ def _beyond(tensor: Tensor, first: int, step: int = 1) -> Tensor:
 
 def _alignment(problem: Problem) -> int:
     """Alignment of an address at a multiple of eight elements, or of eight rows."""
-    return EACH * ITEM_BYTES[problem.dtype]
+    return min(problem.alignment, EACH * ITEM_BYTES[problem.dtype])

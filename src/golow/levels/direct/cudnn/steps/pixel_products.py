@@ -10,15 +10,13 @@ from golow.levels.direct.cudnn.engines.one_pixel import as_product
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.gemm import Strides
-from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
-from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.problems.layouts import UNIT, Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, alignment_of
 from golow.levels.direct.cudnn.steps.pixel_ranges import range_pitch, seen_range
 from golow.lower.operators.convolution import Convolution
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
-
-UNIT = 16  # bytes that tensor cores load at a time; rows begin at multiples of it
 
 
 def product_of_ranges(
@@ -40,12 +38,11 @@ def product_of_ranges(
     x = seen[0] if seen and read else build.values.image(arguments.x)
     if there is None or not written:
         there = build.memory.new(output.name, whole.output, layout)
-    aligned = all(tensor.offset % TENSOR_ALIGNMENT == 0 for tensor in (x, there))
     problem = replace(
         problem,
         a=Strides(row=read or None),
         d=Strides(row=written or None),
-        alignment=TENSOR_ALIGNMENT if aligned else UNIT,
+        alignment=alignment_of((x, there)),
     )
     rows = Layout(whole.dtype, "channels_last", whole.weight[1])
     reads = [x, build.values.wanted(arguments.weight, rows)]
