@@ -9,7 +9,7 @@ from golow.lower.analysis.ranges import View
 from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.operator import is_view, record_of
 from golow.lower.ir.rewriting import Links, result
-from golow.lower.operators.attention import AttentionBackward
+from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
@@ -24,6 +24,7 @@ from golow.lower.operators.take import Take
 # are looked up one after the other, and all of their rows are kept until they are joined.
 WRITERS = {
     Fused.op(): 12,
+    Attention.op(): 12,
     AttentionBackward.op(): 12,
     Resample.op(): 12,
     Take.op(): 100,

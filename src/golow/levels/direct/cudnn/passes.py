@@ -100,6 +100,7 @@ from golow.lower.views.joined_functions import compute_before_joining
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.turned_products import multiply_weights_first
 from golow.lower.views.view_sinking import (
     activate_before_views,
     norm_before_views,
@@ -216,6 +217,7 @@ INFERENCE: Order = (
     order_rows_first,
     fuse_residual,
     scale_products,
+    multiply_weights_first,
     attention_is_named,
     name_unit_norm,
     release_activations,

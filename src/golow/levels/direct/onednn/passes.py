@@ -53,6 +53,7 @@ from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.turned_products import multiply_weights_first
 from golow.records.workload import Workload
 
 # Attention that golow's kernel computes sooner than products around a softmax: not that of a few
@@ -116,6 +117,7 @@ INFERENCE: Order = (
     # Operators that oneDNN's primitives can absorb beyond those.
     fuse_inference_relu,
     scale_products,
+    multiply_weights_first,
     name_attention(ATTENTION),
     pool_images,
     order_rows_first,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from golow.levels.direct.cudnn.build.layout_propagation import (
     before_views,
     read_through,
+    seen_as,
     seen_first,
 )
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
@@ -16,7 +17,6 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.split_axes import Axis, Part, joined, rows_in_memory
-from golow.lower.analysis.ranges import shape_after
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.rewriting import result
 from golow.lower.operators.matrix_product import MatrixProduct
@@ -76,10 +76,7 @@ class Concatenations:
         home = self._home(name)
         if home is None:
             return None
-        last = shape
-        for view in home.views:
-            last = shape_after(view, last)
-        order = like if last == shape else Layout(like.dtype)
+        order, last = seen_as(like, shape, home.views)
         found = before_views(self.slot(last[home.axis], order, home), home.views, shape)
         if found is None or (home.views and not _has_rows(found, like, shape)):
             return None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.node import CurrentNode
@@ -72,3 +73,24 @@ def before_views(seen: Folded, views: Sequence[View], shape: tuple[int, ...]) ->
         else:
             found = found.reshaped(before)
     return found
+
+
+def seen_as(
+    like: Layout, shape: tuple[int, ...], views: Sequence[View]
+) -> tuple[Layout, tuple[int, ...]]:
+    """The layout and the shape in which the last of these views shows a value of that shape that is
+    stored so: a dense layout, of an image whose channels are adjacent with its channels last."""
+    if not views:
+        return like, shape
+    found: Folded | None = folded(Tensor(0, shape, like))
+    for view in views:
+        shape = shape_after(view, shape)
+        found = None if found is None else _after(view, found)
+    strides = None if found is None else found.strides
+    if strides is None:
+        return Layout(like.dtype), shape
+    return dense(layout_of(like.dtype, shape, strides), shape), shape
+
+
+def _after(view: View, seen: Folded) -> Folded | None:
+    return seen.permuted(view.order) if isinstance(view, Permute) else seen.reshaped(view.shape)
