@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
-from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.geometry import require_floating, require_positive
 from golow.levels.direct.cudnn.shared_kernels.rows import (
@@ -40,19 +40,20 @@ FILE = Path(__file__).with_suffix(".cu")
 
 
 def softmax(build: Builder, arguments: Softmax) -> None:
-    """Over an axis whose elements are contiguous in memory; another one is moved to the end. Stored
-    in float32 unless only products read it."""
+    """Over an axis whose elements are contiguous in memory; another one is moved to the end, and
+    its result seen back in its place. Stored in float32 unless only products read it."""
     shape, axis = build.current.value(arguments.x).shape, arguments.axis
-    if not _is_contiguous(shape, axis):
-        x = axis_last(build, build.values.tensor(arguments.x), axis)
-        rows, columns = math.prod(shape) // shape[axis], shape[axis]
-        turned = build.memory.new(f"{build.current.name}.turned", x.shape, Layout("float32"))
-        build.steps.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [turned])
-        _turn_back(build, turned, axis)
-        return
-    x, rows, columns = _lines(build, arguments.x, arguments.axis)
     name = build.current.output().name
     dtype = build.types.computed if only_products_read(build.current.links, name) else "float32"
+    if not _is_contiguous(shape, axis):
+        x = axis_last(build, build.values.view(arguments.x), axis)
+        rows, columns = math.prod(shape) // shape[axis], shape[axis]
+        turned = build.memory.new(name, x.shape, Layout(dtype))
+        kernel = forward_kernel(x.dtype, rows, columns, arguments.log, dtype)
+        build.steps.kernel(kernel, [x], [turned])
+        build.values.define(0, _seen_back(turned, axis))
+        return
+    x, rows, columns = _lines(build, arguments.x, arguments.axis)
     result = build.memory.new(name, x.shape, x.layout._replace(dtype=dtype))
     kernel = forward_kernel(x.dtype, rows, columns, arguments.log, dtype)
     build.steps.kernel(kernel, [x], [result])
@@ -67,15 +68,17 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
     if contiguous:
         outer, y = (_lines(build, item, axis)[0] for item in given)
     else:
-        outer, y = (axis_last(build, build.values.rows(item), axis) for item in given)
+        outer, y = (axis_last(build, build.values.view(item), axis) for item in given)
     name = build.current.output().name if contiguous else f"{build.current.name}.gradient"
     made = build.memory.new(name, y.shape, y.layout._replace(dtype=dtype))
     types = (outer.dtype, y.dtype, dtype)
     build.steps.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [made])
     if contiguous:
         build.values.define(0, made)
-    else:
+    elif build.training.is_gradient(build.current.output().name):
         _turn_back(build, made, axis)
+    else:
+        build.values.define(0, _seen_back(made, axis))
 
 
 def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]:
@@ -91,6 +94,14 @@ def _turn_back(build: Builder, turned: Tensor, axis: int) -> None:
     result = new_rows(build, turned.dtype)
     copy(build, turned, turned_back(turned, axis), result, whole(result), result.shape, "turn")
     build.values.define(0, result)
+
+
+def _seen_back(turned: Tensor, axis: int) -> Tensor:
+    """A view of a result with its last axis at its place."""
+    shape = list(turned.shape)
+    shape.insert(axis, shape.pop())
+    layout = layout_of(turned.dtype, shape, turned_back(turned, axis).strides)
+    return turned._replace(shape=tuple(shape), layout=layout)
 
 
 def _is_contiguous(shape: tuple[int, ...], axis: int) -> bool:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.elements import Lookup
 from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import Written, fused, input_name
 from golow.levels.direct.cudnn.shared_kernels.joined_copies import MOST, Part, copies
-from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned, is_aligned
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded
 from golow.levels.direct.kernel_views import View
 from golow.levels.direct.split_axes import Part as AxisPart
@@ -141,7 +141,8 @@ def axes_last(build: Builder, tensor: Tensor, axes: Sequence[int]) -> Tensor:
     strides = tensor.layout.strides(tensor.shape)
     turned = tuple(strides[i] for i in order)
     layout = Layout(tensor.dtype)
-    if turned == layout.strides(shape):
+    seen = Layout(tensor.dtype, "strided", steps=turned)
+    if same_memory(shape, seen, layout) and is_aligned(tensor):
         return tensor._replace(shape=shape, layout=layout)
     result = build.memory.new(f"{build.current.name}.turned", shape, layout)
     view = View(tensor.dtype, turned)
