@@ -13,9 +13,11 @@ from golow.lower.ir.operator import is_view, written
 from golow.lower.ir.rewriting import Links, absorbing, result, rewritten, with_names
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.fused_softmax import FusedSoftmax
+from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reshape import Reshape
@@ -24,6 +26,8 @@ from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 MOST_COLUMNS = 1024  # a row that a warp holds in its registers
 # Functions that do not depend on which axis is which.
 ANYWHERE = {kind.op() for kind in (Activate, Binary, Pointwise)}
+# Operators that take all operands in the type in which they multiply.
+PRODUCTS = {kind.op() for kind in (Convolution, Linear, MatrixProduct)}
 
 
 def move_reshapes(graph: Graph) -> Graph:
@@ -136,15 +140,15 @@ def compute_within_softmax(graph: Graph) -> Graph:
 
 
 def only_products_read(links: Links, name: str) -> bool:
-    """True if all that read the value, a view of it, or what dropout leaves of it, are matrix
-    products, and perhaps the gradient of softmax, which then has the weights that the products
-    had."""
+    """True if all that read the value, a view of it, or what dropout leaves of it, are products,
+    layers and convolutions, and perhaps the gradient of softmax, which then has the weights that
+    they had."""
     readers = [links.nodes[reader] for reader in links.readers[name]]
     passed = [node for node in readers if is_view(node) or node.op == Dropout.op()]
     others = {node.op for node in readers if node not in passed}
-    products = name not in links.returned and others <= {MatrixProduct.op(), SoftmaxBackward.op()}
+    products = name not in links.returned and others <= {*PRODUCTS, SoftmaxBackward.op()}
     return (
         products
         and all(only_products_read(links, result(node)) for node in passed)
-        and (bool(passed) or MatrixProduct.op() in others)
+        and bool(passed or PRODUCTS & others)
     )

@@ -58,6 +58,7 @@ from golow.lower.fuse.products import (
 from golow.lower.fuse.repeated_products import multiply_repeated_once
 from golow.lower.fuse.requantisation import fuse_requantisation
 from golow.lower.fuse.row_products import multiply_few_rows
+from golow.lower.fuse.short_products import mix_few_elementwise
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.spread_gradients import spread_within_functions
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
@@ -227,6 +228,7 @@ INFERENCE: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    mix_few_elementwise,
     attend_in_steps,
     multiply_few_rows,
     multiply_repeated_once,

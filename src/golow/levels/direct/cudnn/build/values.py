@@ -172,11 +172,11 @@ class Values:
         for."""
         self._made_at |= dict.fromkeys(names, self._build.steps.last())
 
-    def look(self, reference: Ref, strides: Sequence[int], start: int = 0) -> None:
-        """Define the current node's value as a view of another one: its elements, with these
-        strides from that element on. What training changes is copied instead, since a view may be
+    def look(self, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:
+        """Define the current node's value as a view of a tensor: its elements, with these strides
+        from that element on. What training changes is copied instead, since a view may be
         read after the change."""
-        tensor, shape = self.view(reference), self._current.output().shape
+        shape = self._current.output().shape
         layout = layout_of(tensor.dtype, shape, strides)
         offset = tensor.offset + start * ITEM_BYTES[tensor.dtype]
         seen = Tensor(tensor.buffer, shape, layout, offset)

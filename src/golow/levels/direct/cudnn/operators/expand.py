@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def expand(build: Builder, arguments: Expand) -> None:
     """A view with stride zero along these axes."""
-    strides = repeated(build.values.view(arguments.x), arguments.shape).strides
-    build.values.look(arguments.x, strides)
+    tensor = build.values.view(arguments.x)
+    build.values.look(tensor, repeated(tensor, arguments.shape).strides)
 
 
 IMPLEMENTATIONS = (Implementation(Expand, expand),)

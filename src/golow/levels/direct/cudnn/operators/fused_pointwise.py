@@ -22,6 +22,7 @@ from golow.levels.direct.cudnn.steps.strided_copies import repeated
 from golow.levels.direct.formulas.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.kernel_views import View
+from golow.lower.fuse.softmax_prologue import only_products_read
 from golow.lower.ir.graph import Node, Ref
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.operators import fused as group
@@ -51,7 +52,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     layout = _layout(build, whole, shape)
     results: list[Tensor] = []
     for index, name in enumerate(arguments.yields):
-        made = layout._replace(dtype=_result_type(build, values[name].stored))
+        made = layout._replace(dtype=_result_type(build, name, values[name].stored))
         there = build.concatenations.place(name, shape, dense(made, shape))
         divides = there and divided(shape, {**indices.views, name: there})
         if there is not None and divides is not None:
@@ -83,10 +84,16 @@ def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
     return Written(text, View(result.dtype, strides, aligned(result)[1]))
 
 
-def _result_type(build: Builder, stored: str) -> str:
-    """Type of the result. Values computed only at loading are not rounded: in half precision a mask
-    could overflow, and what reads it has it in the group in float32."""
-    return "float32" if build.loading.once and stored in FLOATING else stored
+def _result_type(build: Builder, name: str, stored: str) -> str:
+    """Type of a result: in inference that of products where only products read it. Values computed
+    only at loading are not rounded: in half precision a mask could overflow, and what reads it has
+    it in the group in float32."""
+    if stored not in FLOATING:
+        return stored
+    if build.loading.once:
+        return "float32"
+    rounded = not build.current.trains and only_products_read(build.current.links, name)
+    return build.types.computed if rounded else stored
 
 
 def inputs_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from golow.levels.direct.cudnn.build.joint_copies import copied_together
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.slice import Slice
 
@@ -12,12 +13,13 @@ if TYPE_CHECKING:
 
 
 def take_range(build: Builder, arguments: Slice) -> None:
-    """A view with an offset and, along the axis, a longer stride."""
-    tensor = build.values.view(arguments.x)
+    """A view with an offset and, along the axis, a longer stride; of a copy of the whole where
+    products would copy each of its ranges."""
+    tensor = copied_together(build, arguments.x) or build.values.view(arguments.x)
     strides = list(tensor.layout.strides(tensor.shape))
     start = arguments.start * strides[arguments.axis]
     strides[arguments.axis] *= arguments.step
-    build.values.look(arguments.x, strides, start)
+    build.values.look(tensor, strides, start)
 
 
 IMPLEMENTATIONS = (Implementation(Slice, take_range),)
