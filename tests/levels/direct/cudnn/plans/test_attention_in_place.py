@@ -41,7 +41,7 @@ class Factored(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.heads(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
-        found = query @ (key.softmax(2).mT @ value)
+        found = query @ (key.softmax(2).mT @ value) + value
         return self.last(found.transpose(1, 2).flatten(2)).mean(1)
 
 
@@ -88,7 +88,13 @@ def test_products_of_wide_heads_copy_nothing() -> None:
 def test_softmax_over_tokens_is_read_where_it_is_computed() -> None:
     steps, _ = planned("factored")
     assert steps[:4] == ["fetch", "linear", "turn", "softmax"]
-    assert "copy" not in steps and steps.count("turn") == 1
+    assert "copy" not in steps
+    assert steps.count("turn") == 1
+
+
+def test_a_function_writes_rows_in_the_order_of_the_layer_that_reads_them() -> None:
+    steps, _ = planned("factored")
+    assert steps[-4:] == ["matrix_product", "fused", "linear", "reduce"]
 
 
 def test_heads_are_mixed_where_their_scores_are_stored() -> None:

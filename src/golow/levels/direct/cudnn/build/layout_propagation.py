@@ -10,13 +10,16 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.node import CurrentNode
-from golow.levels.direct.split_axes import Axis, Part
+from golow.levels.direct.split_axes import Axis, Part, rows_in_memory
 from golow.lower.analysis.ranges import View, shape_after
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import record_of
 from golow.lower.ir.rewriting import result
+from golow.lower.operators.layer_norm import LayerNorm
+from golow.lower.operators.linear import Linear
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.rms_norm import RmsNorm
 
 
 class Chain(NamedTuple):
@@ -58,6 +61,23 @@ def seen_first(memory: Tensor, chain: Chain, rows: Axis | None = None) -> Folded
     return None if found is None else before_views(found, chain.views, chain.shape)
 
 
+def copied_in_order(current: CurrentNode, name: str, layout: Layout) -> Chain | None:
+    """Return the views through which a layer or a norm alone reads a value, if it would copy what
+    is stored in this layout, since the rows are in another order; otherwise None."""
+    chain = read_through(current, name)
+    reader = current.links.only_reader(chain.last)
+    record = None if reader is None else record_of(current.graph.nodes[reader])
+    takes_rows = isinstance(record, Linear | LayerNorm | RmsNorm) and record.x.name == chain.last
+    if not chain.views or not takes_rows:
+        return None
+    seen, shape = through_views(layout, chain.shape, chain.views)
+    if seen is None:
+        return chain
+    in_order = seen.axes == folded(Tensor(0, shape, Layout(layout.dtype))).axes
+    any_order = isinstance(record, Linear) and record.residual is None
+    return None if in_order or (any_order and rows_in_memory(seen) == shape[-1]) else chain
+
+
 def before_views(seen: Folded, views: Sequence[View], shape: tuple[int, ...]) -> Folded | None:
     """The tensor of this shape of which the last of these views is what is seen; None if no parts
     of axes report it."""
@@ -75,6 +95,20 @@ def before_views(seen: Folded, views: Sequence[View], shape: tuple[int, ...]) ->
     return found
 
 
+def through_views(
+    like: Layout, shape: tuple[int, ...], views: Sequence[View]
+) -> tuple[Folded | None, tuple[int, ...]]:
+    """What the last of these views shows of a value of that shape that is stored so, and its shape;
+    None if no parts of axes report it."""
+    found: Folded | None = folded(Tensor(0, shape, like))
+    for view in views:
+        shape = shape_after(view, shape)
+        if found is not None:
+            turned = isinstance(view, Permute)
+            found = found.permuted(view.order) if turned else found.reshaped(shape)
+    return found, shape
+
+
 def seen_as(
     like: Layout, shape: tuple[int, ...], views: Sequence[View]
 ) -> tuple[Layout, tuple[int, ...]]:
@@ -82,15 +116,8 @@ def seen_as(
     stored so: a dense layout, of an image whose channels are adjacent with its channels last."""
     if not views:
         return like, shape
-    found: Folded | None = folded(Tensor(0, shape, like))
-    for view in views:
-        shape = shape_after(view, shape)
-        found = None if found is None else _after(view, found)
+    found, shape = through_views(like, shape, views)
     strides = None if found is None else found.strides
     if strides is None:
         return Layout(like.dtype), shape
     return dense(layout_of(like.dtype, shape, strides), shape), shape
-
-
-def _after(view: View, seen: Folded) -> Folded | None:
-    return seen.permuted(view.order) if isinstance(view, Permute) else seen.reshaped(view.shape)

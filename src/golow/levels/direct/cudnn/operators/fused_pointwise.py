@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.kernel_indices import Indices, divided, indices_for
 from golow.levels.direct.cudnn.build.kernel_indices import whole as whole_indices
+from golow.levels.direct.cudnn.build.layout_propagation import copied_in_order, seen_first
 from golow.levels.direct.cudnn.operators.pointwise import FLOATING, stored_in
 from golow.levels.direct.cudnn.operators.quantize import rounded
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory
@@ -17,7 +18,7 @@ from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     input_name,
 )
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
-from golow.levels.direct.cudnn.steps.split_axis_views import folded
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import repeated
 from golow.levels.direct.formulas.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
@@ -54,6 +55,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     for index, name in enumerate(arguments.yields):
         made = layout._replace(dtype=_result_type(build, name, values[name].stored))
         there = build.concatenations.place(name, shape, dense(made, shape))
+        there = there or _in_reading_order(build, name, made)
         divides = there and divided(shape, {**indices.views, name: there})
         if there is not None and divides is not None:
             indices = divides
@@ -73,6 +75,19 @@ def build_fused(build: Builder, arguments: Fused) -> None:
             build.values.fold(indices.views[name], index)
         else:
             build.values.define(index, result)
+
+
+def _in_reading_order(build: Builder, name: str, made: Layout) -> Folded | None:
+    """Memory for a result in the order in which a layer or a norm reads its rows; None if that is
+    the order in which it is stored anyway."""
+    shape = build.current.output().shape
+    chain = copied_in_order(build.current, name, dense(made, shape))
+    if chain is None or 0 in shape:
+        return None
+    rows = Layout(made.dtype)
+    if seen_first(Tensor(0, shape, rows), chain) is None:
+        return None
+    return seen_first(build.memory.new(name, shape, rows), chain)
 
 
 def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
