@@ -98,7 +98,7 @@ def before_views(seen: Folded, views: Sequence[View], shape: tuple[int, ...]) ->
 def through_views(
     like: Layout, shape: tuple[int, ...], views: Sequence[View]
 ) -> tuple[Folded | None, tuple[int, ...]]:
-    """What the last of these views shows of a value of that shape that is stored so, and its shape;
+    """The value of that shape, stored so, as the last of these views shows it, and its shape there;
     None if no parts of axes report it."""
     found: Folded | None = folded(Tensor(0, shape, like))
     for view in views:
