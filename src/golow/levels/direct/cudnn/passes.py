@@ -94,6 +94,7 @@ from golow.lower.recognise.whole_attention import (
 )
 from golow.lower.recognise.written_activations import name_written_activations
 from golow.lower.recognise.written_layer_norm import name_written_layer_norm
+from golow.lower.views.added_ranges import add_to_ranges
 from golow.lower.views.cut_functions import cut_before_functions
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.interleaving import split_interleaved
@@ -217,6 +218,7 @@ INFERENCE: Order = (
     eliminate_dead_code,
     order_rows_first,
     fuse_residual,
+    add_to_ranges,
     scale_products,
     multiply_weights_first,
     attention_is_named,

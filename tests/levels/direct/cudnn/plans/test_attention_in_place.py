@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
@@ -33,15 +34,19 @@ TOO_WIDE = 136  # channels of a head, for which no kernel of attention is asked
 
 
 class Factored(nn.Module):
-    """Attention with weights of each channel over all tokens, as in CoaT (Xu et al. 2021)."""
+    """Attention with weights of each channel over all tokens, as in CoaT (Xu et al. 2021). classed:
+    with a term for all tokens but the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, classed: bool = False) -> None:
         super().__init__()
+        self.classed = classed
         self.heads, self.last = nn.Linear(16, 48), nn.Linear(16, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.heads(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
         found = query @ (key.softmax(2).mT @ value) + value
+        if self.classed:
+            found = found + pad(value[:, :, 1:] * query[:, :, 1:], (0, 0, 1, 0))
         return self.last(found.transpose(1, 2).flatten(2)).mean(1)
 
 
@@ -50,6 +55,7 @@ NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "heads": (Pixels(heads=2), IMAGES),
     "products": (Pixels(TOO_WIDE), IMAGES),
     "factored": (Factored(), TOKENS),
+    "classed": (Factored(classed=True), TOKENS),
     "talking": (TalkingHeads(), (2, 6, 32)),
 }
 
@@ -95,6 +101,12 @@ def test_softmax_over_tokens_is_read_where_it_is_computed() -> None:
 def test_a_function_writes_rows_in_the_order_of_the_layer_that_reads_them() -> None:
     steps, _ = planned("factored")
     assert steps[-4:] == ["matrix_product", "fused", "linear", "reduce"]
+
+
+def test_a_term_of_some_tokens_is_added_where_all_are_joined() -> None:
+    steps, _ = planned("classed")
+    assert "pad" not in steps
+    assert steps[-4:] == ["fused", "concatenate", "linear", "reduce"]
 
 
 def test_heads_are_mixed_where_their_scores_are_stored() -> None:
