@@ -50,12 +50,30 @@ class Factored(nn.Module):
         return self.last(found.transpose(1, 2).flatten(2)).mean(1)
 
 
+class Divided(nn.Module):
+    """Depthwise convolutions of different sizes of an image's channels, beside a token of its
+    class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 16)
+        self.layers = nn.ModuleList(
+            nn.Conv2d(8, 8, size, padding=size // 2, groups=8) for size in (3, 5)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = self.first(x)[:, 1:].mT.unflatten(2, (4, 4))
+        parts = zip(self.layers, image.split(8, 1), strict=True)
+        return torch.cat([layer(part) for layer, part in parts], 1).mean((2, 3))
+
+
 NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "attention": (Pixels(), IMAGES),
     "heads": (Pixels(heads=2), IMAGES),
     "products": (Pixels(TOO_WIDE), IMAGES),
     "factored": (Factored(), TOKENS),
     "classed": (Factored(classed=True), TOKENS),
+    "divided": (Divided(), (2, 17, 16)),
     "talking": (TalkingHeads(), (2, 6, 32)),
 }
 
@@ -107,6 +125,11 @@ def test_a_term_of_some_tokens_is_added_where_all_are_joined() -> None:
     steps, _ = planned("classed")
     assert "pad" not in steps
     assert steps[-4:] == ["fused", "concatenate", "linear", "reduce"]
+
+
+def test_an_image_is_copied_once_for_all_convolutions_of_its_ranges() -> None:
+    steps, _ = planned("divided")
+    assert steps == ["fetch", "linear", "copy", "convolution", "convolution", "reduce"]
 
 
 def test_heads_are_mixed_where_their_scores_are_stored() -> None:

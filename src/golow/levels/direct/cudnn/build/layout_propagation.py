@@ -103,9 +103,10 @@ def through_views(
     found: Folded | None = folded(Tensor(0, shape, like))
     for view in views:
         shape = shape_after(view, shape)
-        if found is not None:
-            turned = isinstance(view, Permute)
-            found = found.permuted(view.order) if turned else found.reshaped(shape)
+        if found is not None and isinstance(view, Permute):
+            found = found.permuted(view.order)
+        elif found is not None:
+            found = found.reshaped(shape)
     return found, shape
 
 

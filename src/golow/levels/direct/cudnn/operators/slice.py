@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def take_range(build: Builder, arguments: Slice) -> None:
     """A view with an offset and, along the axis, a longer stride; of a copy of the whole where
-    products would copy each of its ranges."""
+    each of its ranges would be copied."""
     tensor = copied_together(build, arguments.x) or build.values.view(arguments.x)
     strides = list(tensor.layout.strides(tensor.shape))
     start = arguments.start * strides[arguments.axis]
