@@ -91,15 +91,15 @@ def test_others_stay(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["windows", "rolled"])
-def test_the_plan_copies_once(name: str) -> None:
+def test_the_plan_copies_once_at_most(name: str) -> None:
     of = case(MOVED[name])
     graph = apply(of.after(*CLEAN_UP), passes(of.workload))
     engines = cast("Engines", AskedEngines())
     made = build_plan(graph, engines, TYPES["bf16"], 1)
     assert_sound(made)
-    copy = "roll" if name == "rolled" else "reshape"
+    rolled = ["roll"] if name == "rolled" else []  # a function writes its rows in any order
     steps = [step.operation for step in made.plan.steps if step.operation != "fetch"]
-    assert steps == ["fused", copy, "linear"]
+    assert steps == ["fused", *rolled, "linear"]
     tensors = {i.value.name: of.values[i.kind, i.target].detach() for i in graph.inputs}
     follow(graph, engines, tensors)
 

@@ -27,7 +27,7 @@ COMPUTE_WITHIN = {*KINDS, Softmax.op()}  # readers with which the sum is one ker
 
 
 class _Term(NamedTuple):
-    """What is added to a range of an axis of x, and the position of the padding."""
+    """A term that is added to a range of an axis of x, and the position of its padding."""
 
     x: Ref
     added: Ref
