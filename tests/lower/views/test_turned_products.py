@@ -92,10 +92,10 @@ def test_attention_between_pixels_is_named(heads: int) -> None:
     assert {values[item.query.name].shape for item in found} == {(2, max(heads, 1), 16, 8)}
 
 
-@pytest.mark.parametrize("heads", [0, 2])
-def test_onednn_computes_what_torch_does(heads: int) -> None:
+@pytest.mark.slow
+def test_onednn_computes_what_torch_does() -> None:
     torch.manual_seed(0)
-    module = Pixels(heads=heads).eval()
+    module = Pixels(heads=2).eval()
     network = onednn_in_process.lower(module, torch.randn(2, 3, 4, 4), "infer")
     assert count(network.graph, Attention) == 2
     assert_right(network, onednn_in_process.compute(network))

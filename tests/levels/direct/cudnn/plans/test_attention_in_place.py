@@ -3,6 +3,7 @@ the results are."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -78,6 +79,7 @@ NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@cache
 def graph_of(name: str) -> Graph:
     module, shape = NETWORKS[name]
     case = Case(module, torch.randn(shape))
@@ -140,7 +142,7 @@ def test_heads_are_mixed_where_their_scores_are_stored() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ["attention", "products", "classed", "divided", "talking"])
 def test_every_value_is_where_the_plan_says(name: str) -> None:
     torch.manual_seed(0)
     graph = graph_of(name)
