@@ -20,9 +20,8 @@ from golow.worker.text_client import TextWorker
 
 SHORT = 24  # tokens of the text of which every position is looked at
 POSITIONS = 16  # of the long text
-WORKING: dict[TextPrecision, Rounding] = {
-    "default": FLOAT32, "tf32": TF32, "bf16": BF16, "fp16": FP16
-}  # fmt: skip
+WORKING: dict[TextPrecision, Rounding] = {"tf32": TF32, "bf16": BF16, "fp16": FP16}
+"""Every other precision computes in float32."""
 
 
 class ForcedTexts:
@@ -61,7 +60,7 @@ class TextStandard:
         self, workload: TextWorkload, forced: ForcedTexts, reference: TextWorker, baseline: Path
     ) -> None:
         """baseline: the logits of the step module in the working precision."""
-        self._working = WORKING[workload.precision]
+        self._working = WORKING.get(workload.precision, FLOAT32)
         self._forced, self._worker = forced, reference
         found = Reference(forced.outputs(reference), baseline, self._working)
         believed = trusted(found, self._draws)
