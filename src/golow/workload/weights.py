@@ -22,7 +22,7 @@ from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file
 from golow.workload.known_causes import require_shapes, uncopied
 from golow.workload.quantization.foreign.adopted import adopted
-from golow.workload.quantization.foreign.checkpoint import in_golows_form, stated_beside
+from golow.workload.quantization.foreign.checkpoint import in_golows_form
 from golow.workload.quantization.replacing import as_quantized
 from golow.workload.source import build_module
 
@@ -130,7 +130,7 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
         raise GolowError(f"{path} cannot be read: {error}") from error
-    state = _under_all_names(module, in_golows_form(state, stated_beside(path)))
+    state = _under_all_names(module, in_golows_form(state, path))
     try:
         _load_file(module, state)
     except (RuntimeError, ValueError) as error:

@@ -171,6 +171,12 @@ def test_levels_compute_it(form: str, tmp_path: Path) -> None:
         ({"qzeros": torch.zeros(GROUPS, OUTPUTS // 4).int()}, "its weights have 8 bits"),
         ({"qzeros": words(np.full((GROUPS, OUTPUTS), 8))}, "8 in the format gptq_v2 and 9 in gptq"),
         ({"g_idx": torch.zeros(INPUTS).int()}, "its g_idx has groups of"),
+        ({"g_idx": torch.full((INPUTS,), -1).int()}, "g_idx does not name one of 4 groups"),
+        ({"g_idx": torch.zeros(60).int()}, "g_idx does not name one of 4 groups"),
+        ({"qweight": torch.zeros(8, OUTPUTS)}, "qweight is float32 8x16, not a table of int32"),
+        ({"qzeros": torch.zeros(16).int()}, "qzeros is int32 16, not a table"),
+        ({"scales": torch.ones(0, OUTPUTS)}, "scales is float32 0x16, not a table of float"),
+        ({"scales": torch.full((GROUPS, OUTPUTS), torch.nan)}, "its scales are not finite"),
         ({"qweight": torch.zeros(8, 4).int()}, "is no layout that golow knows"),
         ({"qzeros": None}, "has qweight, scales, g_idx and no qzeros"),
         ({"scales": torch.ones(3, OUTPUTS)}, "64 inputs are not 3 groups of one even size"),
@@ -248,6 +254,7 @@ def test_activations_in_fp8_are_rounded(shape: tuple[int, ...], name: str, tmp_p
         ({"weight_scale": None}, "fp8 and have no weight_scale"),
         ({"input_scale": torch.ones(2)}, "with a scale for each block"),
         ({"input_scale": torch.zeros(())}, "the scale of its activations is 0.0"),
+        ({"weight_scale": torch.tensor(torch.inf)}, "its weight_scale is not finite"),
         ({"weight_scale": torch.ones(3, 3)}, "3x3 scales do not fit 16x64 weights"),
         ({"weight": torch.full((OUTPUTS, INPUTS), torch.nan).to(torch.float8_e4m3fn)}, "finite"),
     ],
@@ -259,6 +266,20 @@ def test_what_fp8_lacks_is_refused(
     file = written(tmp_path, {name: x for name, x in layer.items() if x is not None})
     with pytest.raises(GolowError, match=message):
         read(file)
+
+
+@pytest.mark.parametrize("block", [[0, 16], ["a", 16], 128])
+def test_a_block_without_sense_is_refused(block: object, tmp_path: Path) -> None:
+    file = written(tmp_path, in_fp8(torch.ones(2, 4)), weight_block_size=block)
+    with pytest.raises(GolowError, match=r"config\.json has the weight_block_size"):
+        read(file)
+
+
+def test_the_configuration_beside_other_weights_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file(network().state_dict(), file)
+    (tmp_path / "config.json").write_text("[1]")
+    assert torch.equal(read(file).get_parameter("0.weight"), network().get_parameter("0.weight"))
 
 
 def test_a_quantised_model_of_the_hub_is_named_as_a_file() -> None:

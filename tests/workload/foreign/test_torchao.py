@@ -82,6 +82,13 @@ def test_what_no_rule_expresses_is_refused(make: Made, message: str) -> None:
         golow.compile(quantized(make()), torch.randn(3, 128), level="onednn", quiet=True)
 
 
+def test_groups_of_an_odd_size_are_refused() -> None:
+    module = nn.Sequential(nn.Linear(39, 4)).eval()
+    quantization.quantize_(module, quantization.IntxWeightOnlyConfig(torch.int4, PerGroup(13)))
+    with pytest.raises(GolowError, match="4-bit weights have groups of 13 inputs, an odd number"):
+        adopted(module)
+
+
 def test_a_graph_of_pt2e_is_read() -> None:
     from torchao.quantization.pt2e import quantize_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86

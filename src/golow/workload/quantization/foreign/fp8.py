@@ -36,6 +36,8 @@ def fp8_layer(path: str, given: Mapping[str, Tensor], block: Sequence[int]) -> F
         raise refused(
             path, f"its weight has {weight.dim()} axes, and golow reads fp8 only in linear layers"
         )
+    if not bool(torch.isfinite(scale).all()):
+        raise refused(path, "its weight_scale is not finite")
     scales = _of_blocks(path, scale, block, weight.shape)
     activations = _first(given, OF_ACTIVATIONS)
     if activations is None:

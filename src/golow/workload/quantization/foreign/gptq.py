@@ -66,8 +66,10 @@ def _order(path: str, group_of: Tensor | None, groups: int, inputs: int) -> Tens
         raise refused(path, f"its {inputs} inputs are not {groups} groups of one even size")
     if group_of is None or torch.equal(group_of.long(), torch.arange(inputs) // group):
         return None
+    if group_of.shape != (inputs,) or not bool(((group_of >= 0) & (group_of < groups)).all()):
+        raise refused(path, f"its g_idx does not name one of {groups} groups for each input")
     sizes = torch.bincount(group_of.long(), minlength=groups)
-    if len(sizes) != groups or bool((sizes != group).any()):
+    if bool((sizes != group).any()):
         raise refused(
             path, f"its g_idx has groups of {int(sizes.min())} to {int(sizes.max())} inputs"
         )

@@ -76,22 +76,25 @@ def _whole_numbers(path: str, weight: Any) -> ForeignLayer:
     moved = zeros is not None and bool((zeros != 0).any())
     if weight.block_size[0] != 1 or scale.numel() != outputs * groups:
         raise refused(path, f"its scales are for blocks of {tuple(weight.block_size)} weights")
-    if bool(((numbers >= LEAST) & (numbers <= MOST)).all()) and inputs // groups % 2 == 0:
-        per_group = (scale.reshape(outputs, groups).T, zeros.reshape(outputs, groups).T)
-        rule = QuantizedLayer(path=path, rule="int4-weights", group=inputs // groups, zeros=moved)
+    group = inputs // groups
+    of_4_bits = bool(((numbers >= LEAST) & (numbers <= MOST)).all())
+    if of_4_bits and group % 2 == 0:
+        rule = QuantizedLayer(path=path, rule="int4-weights", group=group, zeros=moved)
         return ForeignLayer(
             rule,
             lambda: int4_tensors(
                 (numbers + MIDDLE).to(torch.uint8),
-                per_group[0],
-                per_group[1] + MIDDLE if moved else None,
+                scale.reshape(outputs, groups).T,
+                zeros.reshape(outputs, groups).T + MIDDLE if moved else None,
             ),
         )
+    if of_4_bits and groups != 1:
+        raise refused(path, f"its 4-bit weights have groups of {group} inputs, an odd number")
     if groups != 1 or moved:
         raise refused(
             path,
             "its 8-bit weights have "
-            + ("zero points" if moved else f"a scale for each {inputs // groups} inputs"),
+            + ("zero points" if moved else f"a scale for each {group} inputs"),
             "golow's have one scale for each output: granularity=PerRow().",
         )
     return ForeignLayer(
