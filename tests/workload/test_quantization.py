@@ -130,9 +130,10 @@ def test_layers_without_groups_are_kept() -> None:
     assert {layer.path: layer.reason for layer in made.kept} == {
         "2": "its 48 inputs cannot be divided into groups of 32"
     }
-    with pytest.raises(GolowError, match="no convolution of images and no linear layer") as raised:
+    with pytest.raises(GolowError, match="0: a Conv2d; int4-weights quantises only Linear"):
         quantized(nn.Sequential(nn.Conv2d(1, 1, 1)).eval(), "int4-weights", samples_of())
-    assert "int4-weights quantises only Linear" in str(raised.value)
+    with pytest.raises(GolowError, match=r"(?s)0: its weights are bfloat16.*module\.float\(\)"):
+        quantized(nn.Sequential(nn.Linear(64, 2)).bfloat16(), "int4-weights", samples_of())
 
 
 def test_named_layers_have_8_bits_instead_of_4() -> None:
@@ -272,6 +273,9 @@ def test_pytorchs_own_encoder_keeps_its_layers() -> None:
 def test_a_network_without_such_layers_is_refused() -> None:
     with pytest.raises(GolowError, match="no convolution of images and no linear layer"):
         quantized(nn.Sequential(nn.ReLU()).eval(), "int8", samples_of(torch.ones(1, 1)))
+    once = quantized(nn.Sequential(nn.Linear(4, 2)).eval(), "int8-weights", tuple).module
+    with pytest.raises(GolowError, match="is quantised already"):
+        quantized(once, "int8-weights", tuple)
 
 
 def test_the_original_stays_as_it_is() -> None:

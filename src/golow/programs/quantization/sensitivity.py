@@ -25,6 +25,7 @@ from golow.programs.quantization.statements import MovementMeter, is_scores, sta
 from golow.workload.batch import Batch
 from golow.workload.quantization.quantize import IN_8_BITS, QuantizedModule, kept_form
 from golow.workload.quantization.replacing import replace_layer
+from golow.workload.quantization.transposed_linear import as_linear
 
 MOST_SAMPLES = 256
 
@@ -179,7 +180,7 @@ def _multiplications(
     counts = dict.fromkeys(paths, 0)
 
     def counting(path: str, layer: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        each = layer.get_parameter("weight")[0].numel()
+        each = as_linear(layer).get_parameter("weight")[0].numel()
 
         def after(_: nn.Module, __: object, result: Tensor) -> None:
             counts[path] += result[0].numel() * each

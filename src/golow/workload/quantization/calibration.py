@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
+from golow.workload.quantization.transposed_linear import as_linear
 
 BINS = 4096
 MOST_BYTES = 2 << 30
@@ -104,7 +105,7 @@ def _in_memory(layers: dict[str, nn.Module]) -> dict[str, nn.Module]:
     """The first layers whose moments fit into memory, one at least."""
     some, used = dict[str, nn.Module](), 0
     for path, layer in layers.items():
-        used += 8 * layer.get_parameter("weight").shape[1] ** 2
+        used += 8 * as_linear(layer).get_parameter("weight").shape[1] ** 2
         if some and used > MOST_BYTES:
             break
         some[path] = layer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from golow.workload.quantization.replacing import (
     replace_layer,
     share_scales,
 )
+from golow.workload.quantization.transposed_linear import as_linear
 
 GROUPS = (32, 64, 128)
 """Inputs that may share a scale of ``int4-weights``."""
@@ -36,6 +37,7 @@ IN_8_BITS: QuantizationRule = "int8-weights"
 KINDS = "golow quantises nn.Conv2d and nn.Linear."
 CHOSEN = "it is to be kept"
 NOT_REACHED = "it does not run during calibration"
+NOT_FLOAT32 = "its weights are "
 
 
 class QuantizedModule(NamedTuple):
@@ -91,12 +93,23 @@ def quantized(
     share_scales(module, layers)
     _compensate(module, whole, samples)
     if not layers:
-        raise GolowError(
-            "the model has no convolution of images and no linear layer to quantise",
-            next((f"{path}: {why}." for path, why in reasons.items() if why), KINDS),
-        )
+        raise _nothing(module, rule, reasons)
     kept = tuple(KeptLayer(path=p, reason=why) for p, why in reasons.items() if why)
     return QuantizedModule(module, tuple(layers), kept)
+
+
+def _nothing(module: nn.Module, rule: QuantizationRule, reasons: Mapping[str, str]) -> GolowError:
+    if any(isinstance(layer, Quantized) for layer in module.modules()):
+        return GolowError("the model is quantised already", "leave out the precision.")
+    if not reasons:
+        return GolowError(
+            "the model has no convolution of images and no linear layer to quantise", KINDS
+        )
+    path, why = next(iter(reasons.items()))
+    return GolowError(
+        f"no layer of the model can be quantised by {rule}; {path}: {why}",
+        "convert it first: module.float()." if why.startswith(NOT_FLOAT32) else "",
+    )
 
 
 def _compensate(module: nn.Module, original: nn.Module, samples: Samples) -> None:
@@ -107,13 +120,15 @@ def _compensate(module: nn.Module, original: nn.Module, samples: Samples) -> Non
         if isinstance(layer, Int4Linear | Fp8Linear)
     }
     for path, products in moments(original, list(layers), samples):
-        layers[path].take(original.get_parameter(f"{path}.weight").detach(), products)
+        weight = as_linear(original.get_submodule(path)).get_parameter("weight")
+        layers[path].take(weight.detach(), products)
 
 
 def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Quantized:
     """The layer in whole numbers. size: of the largest activation that is not clipped; 0 if it
     reads only zeros. Raises `GolowError` for weights that are not finite."""
-    layer, weight = found_form(original, rule), original.get_parameter("weight").detach()
+    layer = found_form(original, rule)
+    weight = as_linear(original).get_parameter("weight").detach()
     if not bool(torch.isfinite(weight).all()):
         raise GolowError(
             f"the weights of {rule.path} are not finite", "check the weights of the model."
@@ -143,13 +158,13 @@ def _input_scale(rule: QuantizedLayer, size: float) -> float:
 def _paths(module: nn.Module) -> Iterator[str]:
     """The path of each layer with weights that is a convolution or a linear layer."""
     for path, layer in module.named_modules():
-        if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) and path:
+        if isinstance(as_linear(layer), nn.Linear | nn.modules.conv._ConvNd) and path:
             yield path
 
 
 def _unfit(module: nn.Module, path: str, rule: QuantizationRule, group: int) -> str:
     """Return why a layer cannot be quantised by this rule; empty if it can."""
-    layer = module.get_submodule(path)
+    layer = as_linear(module.get_submodule(path))
     return _by_none(module, path, layer) or _not_by(rule, layer, group)
 
 
@@ -186,7 +201,7 @@ def _by_none(module: nn.Module, path: str, layer: nn.Module) -> str:
     if getattr(layer, "padding_mode", "zeros") != "zeros":
         return f"its padding is {layer.padding_mode}"
     if layer.weight.dtype != torch.float32:
-        return f"its weights are {str(layer.weight.dtype)[6:]}"
+        return f"{NOT_FLOAT32}{str(layer.weight.dtype)[6:]}"
     parent = module.get_submodule(path.rpartition(".")[0])
     containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     if type(parent).__module__.startswith("torch.nn.") and not isinstance(parent, containers):

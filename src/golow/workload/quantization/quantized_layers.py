@@ -55,7 +55,9 @@ class Quantized(Rounding):
     def __init__(self, original: nn.Conv2d | nn.Linear, rule: QuantizedLayer) -> None:
         super().__init__(rule)
         weight = original.weight
-        self.register_buffer("weight", torch.zeros_like(weight, dtype=torch.int8))
+        form = torch.contiguous_format  # of a weight that is transposed, too
+        numbers = torch.zeros_like(weight, dtype=torch.int8, memory_format=form)
+        self.register_buffer("weight", numbers)
         self.register_buffer("output_scale", torch.ones_like(weight.detach().flatten(1)[:, 0]))
         one = torch.ones((), dtype=weight.dtype, device=weight.device)
         self.register_buffer("input_scale", one if rule.rounds_activations else None)

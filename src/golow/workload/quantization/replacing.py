@@ -17,6 +17,7 @@ from golow.workload.quantization.quantized_layers import (
     QuantizedConvolution,
     QuantizedLinear,
 )
+from golow.workload.quantization.transposed_linear import as_linear
 
 LINEAR = {"int4-weights": Int4Linear, "fp8": Fp8Linear, "fp8-weights": Fp8Linear}
 """Forms of the rules that quantise linear layers alone."""
@@ -24,6 +25,7 @@ LINEAR = {"int4-weights": Int4Linear, "fp8": Fp8Linear, "fp8-weights": Fp8Linear
 
 def quantized_form(original: nn.Module, rule: QuantizedLayer) -> Quantized | None:
     """The layer's quantised form, without numbers; None if it has none."""
+    original = as_linear(original)
     kind = type(original)  # a subclass may compute something else
     if isinstance(original, nn.Linear) and kind is nn.Linear:
         return LINEAR.get(rule.rule, QuantizedLinear)(original, rule)
@@ -100,6 +102,10 @@ def replace_layer(module: nn.Module, original: nn.Module, layer: nn.Module) -> N
 
 
 def parameter_count(module: nn.Module) -> int:
-    """How many numbers the module's parameters have, weights in whole numbers included."""
-    whole = (layer.numbers for layer in module.modules() if isinstance(layer, Quantized))
-    return sum(tensor.numel() for tensor in module.parameters()) + sum(whole)
+    """Return the number of parameters, the weights of quantised layers included."""
+    return sum(tensor.numel() for tensor in module.parameters()) + quantized_count(module)
+
+
+def quantized_count(module: nn.Module) -> int:
+    """Return the number of weights in quantised layers."""
+    return sum(layer.numbers for layer in module.modules() if isinstance(layer, Quantized))
