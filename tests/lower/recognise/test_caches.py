@@ -20,7 +20,7 @@ from golow.lower.ir.verify import interpret
 from golow.lower.operators.cache_update import CacheUpdate
 from golow.lower.operators.cached_attention import CachedAttention
 from golow.lower.recognise.caches import keep_caches
-from golow.lower.recognise.positions import places_of, seen_by
+from golow.lower.recognise.positions import MOST_NODES, places_of, seen_by
 from support.examples import examples
 from support.graphs.lowering import count
 from support.models.cached_steps import MASKS, WRITES, CachedStep, Layer, Mask, Sizes, Write
@@ -56,6 +56,13 @@ def test_positions_of_texts_are_found(mask: Mask, tokens: int) -> None:
     graph = after(captured(CachedStep(Sizes(), mask=mask), tokens, own=True), *INFERENCE)
     assert count(graph, CacheUpdate) == 4
     assert count(graph, CachedAttention) == 2
+
+
+def test_positions_of_texts_are_found_in_every_layer_of_a_deep_network() -> None:
+    step = CachedStep(Sizes(layers=20))
+    graph = after(captured(step, own=True), keep_caches)
+    assert len(graph.nodes) > MOST_NODES
+    assert count(graph, CacheUpdate) == 40
 
 
 class Swapped(Layer):

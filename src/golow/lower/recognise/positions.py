@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.decomposition import decompose
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.ir.clean_up import eliminate_dead_code
-from golow.lower.ir.graph import Graph, GraphOutput, Ref, Value
+from golow.lower.ir.graph import Graph, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.ir.rewriting import Links
 from golow.lower.operators.binary import Binary
@@ -29,6 +31,7 @@ from golow.lower.operators.slice import Slice
 
 VOCABULARY = (decompose, canonicalise, inline_numbers)
 MOST_NODES = 200  # of what makes an index or a mask
+EXPAND_AS = "aten.expand_as.default"
 INTEGERS = ("int64", "int32")
 
 
@@ -135,24 +138,34 @@ def _known(graph: Graph, name: str) -> Known | None:
 def _behind(graph: Graph, name: str) -> Graph | None:
     """The part of the graph that makes a value from inputs of the graph; None if it is large."""
     links = Links(graph)
-    wanted, nodes, inputs = [name], set[int](), set[str]()
+    wanted, nodes, inputs = [name], dict[int, Node](), set[str]()
     while wanted:
         one = wanted.pop()
         maker = links.maker.get(one)
         if maker is None:
             inputs.add(one)
         elif maker not in nodes:
-            nodes.add(maker)
-            wanted += links.nodes[maker].references()
+            nodes[maker] = _to_shape(links.nodes[maker])
+            wanted += nodes[maker].references()
         if len(nodes) > MOST_NODES:
             return None
     return Graph(
         name=graph.name,
         mode=graph.mode,
         inputs=tuple(item for item in graph.inputs if item.value.name in inputs),
-        nodes=tuple(links.nodes[position] for position in sorted(nodes)),
+        nodes=tuple(nodes[position] for position in sorted(nodes)),
         outputs=(GraphOutput(name=name, kind="output", target="0"),),
     )
+
+
+def _to_shape(node: Node) -> Node:
+    """An expansion to the shape of a tensor, without the tensor: in the later layers of a network,
+    what makes a row that is written is large."""
+    (made, *_) = node.outputs
+    if node.op != EXPAND_AS or made is None:
+        return node
+    call = {"op": "aten.expand.default", "arguments": (node.arguments[0], made.shape)}
+    return msgspec.structs.replace(node, **call)
 
 
 def _given(value: Value) -> Places:
