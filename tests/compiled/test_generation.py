@@ -153,13 +153,24 @@ def test_tokens_come_as_they_are_known(generator: golow.Generator) -> None:
     assert repr(generator) == "<golow: CachedStep at onednn, 2 texts of up to 48 tokens>"
 
 
-@pytest.mark.parametrize("settings", [{"temperature": -1.0}, {"top_p": 0.0, "temperature": 1.0}])
+SENSELESS: list[dict[str, Any]] = [
+    {"temperature": -1.0},
+    {"top_p": 0.0, "temperature": 1.0},
+    {"temperature": "0.8"},
+    {"top_p": None, "temperature": 1.0},
+    {"stop": 5},
+    {"stop": [None]},
+    {"seed": -1, "temperature": 1.0},
+]
+
+
+@pytest.mark.parametrize("settings", SENSELESS)
 def test_sampling_without_sense_is_refused(
-    generator: golow.Generator, settings: dict[str, float]
+    generator: golow.Generator, settings: dict[str, Any]
 ) -> None:
     generator.reset()
-    with pytest.raises(GolowError, match=r"temperature|top_p"):
-        generator.generate(text(4), 4, **settings)  # type: ignore[arg-type]
+    with pytest.raises(GolowError, match=r"temperature|top_p|stop=|is not a seed"):
+        generator.generate(text(4), 4, **settings)
 
 
 def test_tokens_behind_a_window_are_not_seen() -> None:
@@ -330,12 +341,16 @@ def test_tokens_that_do_not_fit_are_refused(generator: golow.Generator) -> None:
         "int64": text(3).int(),
         r"not \[2, count\]": text(3)[:1],
         "holds 48": text(LONGEST + 1),
+        "include 31, and the model has those from 0 to 30": text(3) + WORDS - int(text(3).max()),
+        "include -1,": -torch.ones(2, 3, dtype=torch.int64),
     }
     for words, ids in wrong.items():
         with pytest.raises(GolowError, match=words):
             generator.prefill(ids)
     with pytest.raises(GolowError, match="would have 49"):
         generator.generate(text(40), tokens=10)
+    with pytest.raises(GolowError, match="include 99"):
+        generator.decode(torch.tensor([99, 0]))
     with pytest.raises(GolowError, match="no plan for 3"):
         generator.plan(3)
     assert generator.position == 0

@@ -13,7 +13,7 @@ from golow.levels.called.assembly import TINY
 from golow.levels.called.generation.forms import BEGINNING
 from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.generator import GREEDY, Generator, GeneratorParts
-from golow.levels.called.generation.texts import Ids, Texts, texts_of
+from golow.levels.called.generation.texts import Ids, Texts, require_known, texts_of
 from golow.records.errors import GolowError
 from golow.records.text import Sampling
 from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
@@ -84,6 +84,8 @@ class EncoderDecoder(Generator):
                 "attention_mask hides a part of the source, which is read whole",
                 "compile with the source= of the text, and leave out padding.",
             )
+        if not source.is_floating_point():
+            require_known(source, self.vocabulary)
         self.reset()
         self._source.copy_(source)
         self._waits = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from numbers import Integral
 from typing import NamedTuple, Self
 
 import torch
@@ -12,7 +13,7 @@ from golow.levels.called.forks import forks
 from golow.levels.called.generation.chunks import pieces
 from golow.levels.called.generation.forms import BEGINNING, Form
 from golow.levels.called.generation.generation import Generation
-from golow.levels.called.generation.texts import Ids, Texts, texts_of
+from golow.levels.called.generation.texts import Ids, Texts, require_known, texts_of
 from golow.levels.called.target import Run, TargetPlan
 from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
@@ -156,6 +157,7 @@ class Generator(Uncopied):
         """Generate as `generate` does, and yield the next token of each text, int64 [batch], as
         soon as it is known, in memory that the next token overwrites."""
         require_sampling(sampling)
+        _require_tokens(stop)
         if not isinstance(tokens, int) or tokens < 1:
             raise GolowError(f"tokens={tokens!r} writes nothing", "use tokens=1 or more.")
         texts = texts_of(ids, attention_mask, self.device)
@@ -299,8 +301,8 @@ class Generator(Uncopied):
             self._position.sub_(self._behind).clamp_(min=0)
 
     def _require_fitting(self, texts: Texts, beside: int = 0) -> None:
-        """Raise `GolowError` for another number of texts, and for too many tokens. beside: further
-        tokens to come."""
+        """Raise `GolowError` for another number of texts, and for too many or unknown tokens.
+        beside: further tokens to come."""
         self._require_open()
         if len(texts.lengths) != self.batch or not texts.lengths[0]:
             raise GolowError(
@@ -313,6 +315,7 @@ class Generator(Uncopied):
                 f"{self.name} at {self._parts.level} takes one position for all",
                 "give texts of equal length, or compile with batch=1 and give one after the other.",
             )
+        require_known(texts.ids, self.vocabulary)
         behind = self._behind[:, 0].tolist() if self._differ else [0] * self.batch
         read = max(count - late for count, late in zip(texts.lengths, behind, strict=True))
         after = self.position + read + beside
@@ -330,3 +333,10 @@ class Generator(Uncopied):
                 "the model was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
             )
+
+
+def _require_tokens(stop: object) -> None:
+    if not isinstance(stop, Collection) or not all(isinstance(token, Integral) for token in stop):
+        raise GolowError(
+            f"stop={stop!r} is not a list of tokens", "for example stop=[2]; leave it out for none."
+        )

@@ -38,6 +38,11 @@ def texts_of(ids: Ids, attention_mask: Tensor | None, device: torch.device) -> T
             "attention_mask does not go with a list of texts",
             "leave it out: each has its own length.",
         )
+    if not isinstance(ids, Sequence):
+        raise GolowError(
+            f"the texts are {type(ids).__name__}",
+            "give int64 tokens [batch, count], or a list of one-dimensional texts.",
+        )
     texts = list(ids)
     _require_ids(texts, 1, device)
     return _joined(texts)
@@ -86,3 +91,18 @@ def _joined(texts: Sequence[Tensor]) -> Texts:
         raise GolowError(words, "give each text at least one token.")
     ids = torch.nn.utils.rnn.pad_sequence(list(texts), batch_first=True)
     return Texts(ids, tuple(map(len, texts)))
+
+
+def require_known(ids: Tensor, vocabulary: int) -> None:
+    """Raise `GolowError` for a token that the model lacks, in whose place a plan would read another
+    one. Not on a GPU: the host would wait for it."""
+    if ids.device.type != "cpu" or not ids.numel():
+        return
+    numbers = ids.numpy()  # whose ends, unlike those of a tensor, allocate nothing of torch
+    least, most = int(numbers.min()), int(numbers.max())
+    if least < 0 or most >= vocabulary:
+        raise GolowError(
+            f"the tokens include {least if least < 0 else most}, and the model has those from 0 to "
+            f"{vocabulary - 1}",
+            "use the tokenizer of this model; hide padding with attention_mask.",
+        )
