@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from golow.api.progress import shown_progress
-from golow.api.quantizing import quantized_module
+from golow.api.quantizing import RULES, quantized_module
 from golow.observer import Observer
 from golow.records.quantization import QuantizationRule
 from golow.records.workload import Optimizer, Precision
@@ -45,6 +45,7 @@ def compile(
 @overload
 def compile(
     model: nn.Module,
+    inputs: Inputs | None = ...,
     *,
     generation: Generation,
     level: str = ...,
@@ -84,7 +85,8 @@ def compile(
     length, or lengths, of text to build plans for, in the same way; the length is the second axis
     of the inputs. precision: as in `compare`; on a CPU ``default`` or ``ieee``, which are float32
     there. ``int8-weights``, ``int4-weights``, ``fp8-weights``, ``int8`` and ``fp8`` quantise a copy
-    of the module first; all but the first learn from the example, which should be real samples.
+    of the module first; all but the first learn from the example, which should be real samples;
+    with generation= it is texts, int64 [texts, tokens] or a list of int64 [tokens].
     threads: of every call on a CPU; PyTorch's number by default. tune (direct levels
     only): choose layouts or engines by measuring, which takes seconds to minutes per size; the
     choice is kept in the cache. share (``onednn`` only): read the module's own weights, so that
@@ -104,13 +106,15 @@ def compile(
     from golow.levels.called.wanted import Wanted
 
     folder = None if cache is None else Path(cache)
-    model, precision = quantized_module(model, inputs, precision)
+    # With generation= only a rule of quantisation reads inputs.
+    example = None if precision in RULES and generation is not None else inputs
+    model, precision = quantized_module(model, inputs, precision, of_text=generation is not None)
     wanted = Wanted(level, batch, sequence, precision, threads, tune, share, folder)
     with shown_progress("comparison", observer, quiet) as display:
         if generation is not None:
             from golow.levels.called.generation.building import built_generator
 
-            return built_generator(model, inputs, generation, wanted, display)
+            return built_generator(model, example, generation, wanted, display)
         return compile_at_level(ExplainedModule, model, inputs, wanted, display)
 
 

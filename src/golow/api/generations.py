@@ -109,6 +109,7 @@ def generate(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
+    calibrate: str | Path | None = None,
     weights: str | Path | None = None,
     classes: int | None = None,
     pretrained: bool | None = None,
@@ -129,8 +130,10 @@ def generate(
     top_k, top_p: how a token is chosen; temperature 0 takes the likeliest. precision: ``default``
     is float32; others are bf16, and on a GPU tf32 and fp16; on a CPU ``int8-weights``,
     ``int4-weights`` and ``fp8-weights`` quantise the weights of linear layers first, and every
-    level is compared with the quantised network. device: ``cpu`` or ``cuda``. workers: commands of
-    your own levels, by name. seconds: of the race for each level.
+    level is compared with the quantised network. calibrate: a UTF-8 file, or ``text`` for golow's
+    own, for which the rounding errors of ``int4-weights`` and ``fp8-weights`` compensate one
+    another. device: ``cpu`` or ``cuda``. workers: commands of your own levels, by name. seconds: of
+    the race for each level.
 
     Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` for one after a batch
     size was measured, and `GenerationInterrupted` with partial results on Ctrl-C. A failure of a
@@ -150,6 +153,7 @@ def generate(
         sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
         weights=weights,
         classes=classes,
+        calibrate=calibrate,
         seed=seed,
         threads=default_threads() if threads is None else threads,
         pretrained=pretrained,

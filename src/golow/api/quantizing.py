@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast, get_args
 
 from golow.api.line import about, line
 from golow.api.options import with_options
@@ -171,12 +171,16 @@ def require_calibration(precision: str, calibrate: str | None) -> None:
 
 
 def quantized_module(
-    module: nn.Module, inputs: object, precision: Precision | QuantizationRule
+    module: nn.Module,
+    inputs: object,
+    precision: Precision | QuantizationRule,
+    *,
+    of_text: bool = False,
 ) -> tuple[nn.Module, Precision]:
     """Return the module and the arithmetic of its levels: a quantised copy, in float32, if the
-    precision is a quantisation rule. inputs: an example, which determines the ranges of
-    activations. Raises `GolowError` if there is nothing to quantise, and for a rule that rounds
-    activations without an example."""
+    precision is a quantisation rule. inputs: an example, from which the rule learns.
+    of_text: it is texts for a language model. Raises `GolowError` if there is nothing to quantise,
+    and for a rule that rounds activations without an example."""
     from torch import nn
 
     from golow.workload.quantization.foreign.adopted import adopted
@@ -188,20 +192,49 @@ def quantized_module(
         raise GolowError(f"there is no precision {precision!r}", f"use one of {', '.join(known)}.")
     if precision not in RULES:
         return module, cast("Precision", precision)
-    from golow.levels.called.call_inputs import listed_example
     from golow.workload.quantization.quantize import quantized
 
     rule = cast("QuantizationRule", precision)
     if rule in OF_ACTIVATIONS and inputs is None:
-        raise GolowError(f"precision {rule} needs example inputs", f"use {rule}-weights.")
-    example = [] if inputs is None else listed_example(module, inputs)
+        raise GolowError(
+            f"precision {rule} needs example inputs", f"pass them, or use {rule}-weights."
+        )
+    if inputs is None:
+        samples = []
+    elif of_text:
+        samples = _texts(module, inputs)
+    else:
+        samples = _example(module, inputs, rule)
+    return quantized(module, rule, lambda: samples).module, "default"
+
+
+def _example(module: nn.Module, inputs: object, rule: QuantizationRule) -> list[tuple[Any, ...]]:
+    from golow.levels.called.call_inputs import listed_example
+
+    example = listed_example(module, inputs)
     if isinstance(example, Mapping):
         raise GolowError(
             f"precision {rule} takes example inputs by position, not by name",
             "pass the tensors as a list, in the order of the forward pass.",
         )
-    samples = [] if inputs is None else [tuple(example)]
-    return quantized(module, rule, lambda: samples).module, "default"
+    return [tuple(example)]
+
+
+def _texts(module: nn.Module, inputs: object) -> list[tuple[Any, ...]]:
+    """Return each text as an input of its own: logits of many would take much memory."""
+    from golow.levels.called.generation.texts import Ids, texts_of
+    from golow.workload.generation.encoder_sources import is_encoder_decoder
+    from golow.workload.generation.step_modules import device_of, is_own_step
+
+    if is_own_step(module) or is_encoder_decoder(module):
+        raise GolowError(
+            f"golow cannot calibrate {type(module).__name__} with texts: it is not a causal model "
+            "from transformers, nor golow's GPT-2",
+            "leave out the inputs.",
+        )
+    ids = cast("Ids", inputs)
+    texts_of(ids, None, device_of(module))
+    return [(text[None],) for text in ids]
 
 
 def quantized_first(

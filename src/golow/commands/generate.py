@@ -107,6 +107,15 @@ def generate(
             "weights of linear layers; everything else stays float32.",
         ),
     ] = TextPrecisionName.default,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            help="With --precision int4-weights or fp8-weights: a UTF-8 file, or `text` for the "
+            "embedded one, for which rounding errors of weights compensate one another.  "
+            "[default: round to the nearest]",
+            show_default=False,
+        ),
+    ] = None,
     device: DeviceOption = DeviceName.cpu,
     temperature: Annotated[
         float,
@@ -154,6 +163,7 @@ def generate(
                     levels=names(levels),
                     workers=workers(worker or []),
                     precision=precision.value,
+                    calibrate=calibrate,
                     device=device.value,
                     temperature=temperature,
                     top_k=top_k,

@@ -13,6 +13,8 @@ with their values in float32. ``int4-weights``: weights of linear layers are 4-b
 ``fp8-weights``: weights of linear layers are e4m3 numbers."""
 OF_ACTIVATIONS: tuple[QuantizationRule, ...] = ("int8", "fp8")
 """Rules that round activations as well. Their ranges need samples."""
+COMPENSATED: tuple[QuantizationRule, ...] = ("int4-weights", "fp8-weights")
+"""Rules of weights alone whose rounding errors make up for one another if there are samples."""
 LARGEST_E4M3 = 448
 CalibrationMethod = Literal["min-max", "percentile", "compensation"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from golow.records.quantization import Calibration
 from golow.records.record import Record
 from golow.records.workload import Device, ModelSource
 
@@ -45,7 +46,8 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     initialisation: what the weights are. parameters: their number. encoder: what an encoder reads,
     if there is one: the prompts, or features drawn from prompts of one number; the decoder then
     begins with its start token. encoder_bytes: of the keys and values of the encoder's output, of
-    all texts.
+    all texts. quantized_parameters: number of parameters in quantised layers. calibration: of a
+    precision that quantises, if it had samples.
     """
 
     model: str
@@ -67,6 +69,8 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     cache_bytes: int = 0
     encoder: EncoderInput = ""
     encoder_bytes: int = 0
+    quantized_parameters: int = 0
+    calibration: Calibration | None = None
 
     @property
     def longest(self) -> int:

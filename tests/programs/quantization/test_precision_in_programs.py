@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import golow
+from golow.api.quantizing import quantized_module
 from golow.models.gpt2 import Gpt2, Gpt2Sizes
 from golow.records.quantization import OF_ACTIVATIONS, QuantizationRule, QuantizedNetwork
 from golow.workload.generation.request import TextRequest
@@ -65,16 +66,46 @@ def gpt2() -> Gpt2:
     return Gpt2(Gpt2Sizes(vocabulary=50, positions=32, width=64, layers=1, heads=2)).eval()
 
 
+@pytest.mark.parametrize("rule", ["int8", "int4-weights"])
+def test_rules_learn_from_texts(rule: QuantizationRule) -> None:
+    module, ids = gpt2(), torch.randint(50, (6, 9), generator=torch.Generator().manual_seed(1))
+    wanted = quantized(module, rule, lambda: [(text[None],) for text in ids]).module
+    for given in (ids, list(ids)):
+        found, precision = quantized_module(module, given, rule, of_text=True)
+        assert precision == "default"
+        state = wanted.state_dict()
+        assert all(torch.equal(state[name], item) for name, item in found.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "said"),
+    [
+        (gpt2, torch.ones(2, 3), "the tokens are float32"),
+        (gpt2, 5, "the texts are int"),
+        (rows, torch.ones(2, 3).long(), "it is not a causal model"),
+    ],
+)
+def test_samples_that_are_no_texts_are_refused(module: Any, given: Any, said: str) -> None:
+    with pytest.raises(golow.GolowError, match=said):
+        golow.compile(
+            module(), given, generation=golow.Generation(longest=8), precision="int4-weights",
+            quiet=True,
+        )  # fmt: skip
+
+
 @pytest.mark.slow
 def test_a_generator_writes_the_quantised_networks_text() -> None:
-    module = gpt2()
-    made = quantized(module, "int4-weights", tuple).module  # without samples, as in generation
+    module, samples = gpt2(), torch.arange(12).reshape(2, 6)
+    made = quantized(module, "int4-weights", lambda: [(row[None],) for row in samples]).module
     made_text, text = (
         golow.compile(
-            item, generation=golow.Generation(longest=16), level="onednn", quiet=True,
+            item, given, generation=golow.Generation(longest=16), level="onednn", quiet=True,
             precision=precision,
         ).generate(torch.tensor([[1, 2, 3]]), 8)
-        for item, precision in ((made, "default"), (module, "int4-weights"))
+        for item, given, precision in (
+            (made, None, "default"),
+            (module, samples, "int4-weights"),
+        )
     )  # fmt: skip
     assert torch.equal(torch.as_tensor(made_text), torch.as_tensor(text))
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from golow.programs.generation.generation_record import Generation, TextCase, TextRun
+from golow.records.quantization import COMPENSATED
 from golow.records.text import TextWorkload
 from golow.report.units import ratio_text, seconds_text
 
@@ -46,9 +47,20 @@ def conditions(found: Generation) -> str:
     where = ", ".join(dict.fromkeys(machine.gpu)) if work.device == "cuda" else machine.cpu_model
     lines = [f"{where or 'a GPU'}, {threads}, torch {machine.versions.get('torch', '?')}"]
     lines.append(f"{work.parameters:,} parameters ({work.initialisation}); intervals are 95%")
+    if work.quantized_parameters:
+        lines.append(_quantized(work))
     if found.interrupted:
         lines.append("interrupted: partial results")
     return "\n".join(lines)
+
+
+def _quantized(work: TextWorkload) -> str:
+    layers = len(work.source.quantized)
+    text = f"{work.quantized_parameters:,} of them quantised, in {layers} layers"
+    if work.calibration is not None:
+        samples, data = work.calibration.samples, work.calibration.data
+        text += f"; rounding errors compensated with {samples:,} samples ({data})"
+    return text
 
 
 def tokens_per_second(case: TextCase, run: TextRun) -> float | None:
@@ -72,6 +84,12 @@ def curve(case: TextCase, run: TextRun) -> list[tuple[int, float]]:
 
 def remarks(found: Generation) -> Iterator[str]:
     """Sentences about the levels that a reader must know."""
+    work = found.cases[0].workload
+    if work.precision in COMPENSATED and work.calibration is None:
+        yield (
+            f"{work.precision} rounded every weight to the nearest number; with --calibrate FILE, "
+            "rounding errors compensate one another, and less of the network is lost"
+        )
     several = len(found.cases) > 1
     for case in found.cases:
         prefix = f"batch {case.workload.batch}, " if several else ""
@@ -129,8 +147,9 @@ def written(case: TextCase) -> list[tuple[str, str]]:
 def proof(found: Generation) -> str:
     """The proof in one sentence."""
     tokens = sum(run.replayed for case in found.cases for run in case.runs)
+    by = " by the quantised network" if found.cases[0].workload.source.quantized else ""
     return (
-        f"every generated token was replayed in float64 ({tokens:,} tokens); "
+        f"every generated token was replayed in float64{by} ({tokens:,} tokens); "
         "no level knew the timed prompts beforehand"
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.records.errors import GolowError
+from golow.records.quantization import COMPENSATED
 from golow.records.text import Sampling, TextPrecision
 from golow.records.workload import Device
 from golow.workload.request import require_seed
@@ -29,6 +31,7 @@ class TextRequest:
     ``package.module:name`` of a step module, or a module. batch: sizes, each measured apart.
     prompt, tokens: of a text, those that are given and those that are generated. text: what the
     texts begin with, instead of drawn tokens; several are one batch. weights: a .safetensors file.
+    calibrate: a file, or ``text`` for golow's own, from which the rounding of weights learns.
     pretrained, download: for ``hf:``, as in a comparison. device: of every level. threads: for
     every level.
     """
@@ -42,6 +45,7 @@ class TextRequest:
     precision: TextPrecision = "default"
     device: Device = "cpu"
     sampling: Sampling = field(default_factory=Sampling)
+    calibrate: str | Path | None = None
     weights: str | Path | None = None
     classes: int | None = None
     seed: int = 0
@@ -76,8 +80,20 @@ def require_sense(request: TextRequest) -> None:
             f"precision {request.precision!r} is not available for texts on {on}",
             f"use --precision {', '.join(known)}; default is float32.",
         )
+    _require_learning(request)
     require_seed(request.seed)
     require_sampling(request.sampling)
+
+
+def _require_learning(request: TextRequest) -> None:
+    """Raise `GolowError` for calibration samples from which the precision learns nothing."""
+    if request.calibrate is not None and request.precision not in COMPENSATED:
+        raise GolowError(
+            f"--calibrate does not apply to --precision {request.precision}, which learns nothing "
+            "from samples",
+            "leave it out, or use --precision int4-weights.",
+            python_hint='leave it out, or use precision="int4-weights".',
+        )
 
 
 def _require_types(request: TextRequest) -> None:
@@ -117,6 +133,15 @@ def _require_batch_of(texts: tuple[str, ...], request: TextRequest) -> None:
 
 def require_sampling(sampling: Sampling) -> None:
     """Raise `GolowError` for invalid settings."""
+    for name, kind in (
+        ("temperature", Real),
+        ("top_k", Integral),
+        ("top_p", Real),
+        ("seed", Integral),
+    ):
+        if not isinstance(value := getattr(sampling, name), kind):
+            raise GolowError(f"{name}={value!r} is not a number", "for example temperature=0.8.")
+    require_seed(sampling.seed)
     if not 0 <= sampling.temperature < float("inf"):
         raise GolowError(
             f"--temperature {sampling.temperature:g} is not a temperature",

@@ -14,10 +14,12 @@ from torch import nn
 
 from golow.models import ZOO
 from golow.records.errors import GolowError
-from golow.records.text import EncoderInput, TextPrecision, TextWorkload
+from golow.records.quantization import Calibration
+from golow.records.text import Alphabet, EncoderInput, TextWorkload
 from golow.records.workload import Device, ModelSource
 from golow.storage.files import is_folder, read_json
 from golow.workload.generation.alphabet import alphabet_of, tokens_of
+from golow.workload.generation.calibration_text import calibration_text
 from golow.workload.generation.encoder_sources import (
     ONE_NUMBER,
     is_encoder_decoder,
@@ -41,7 +43,11 @@ from golow.workload.pickled_module import pickled
 from golow.workload.printed import printed_to_stderr
 from golow.workload.quantization.quantize import quantized
 from golow.workload.quantization.quantized_weights import with_quantized_layers
-from golow.workload.quantization.replacing import parameter_count, with_rules_of
+from golow.workload.quantization.replacing import (
+    parameter_count,
+    quantized_count,
+    with_rules_of,
+)
 from golow.workload.registered_parameters import parameters_in
 from golow.workload.source import locate
 from golow.workload.trial import require_device
@@ -84,11 +90,11 @@ def prepare_text(request: TextRequest) -> PreparedText:
             f"a quantised network computes in float32, not in {request.precision}",
             "leave out --precision.",
         )
-    module, source = _in_precision(module.eval(), source, request.precision)
-    module = module.to(request.device)
     name = source.attribute or Path(source.name).stem
     _require_text_model(module, source, name)
     alphabet = alphabet_of(source, module)
+    module, source, calibration = _in_precision(module.eval(), source, request, alphabet)
+    module = module.to(request.device)
     given = (request.text,) if isinstance(request.text, str) else request.text or ()
     prompts = tuple(tuple(tokens_of(text, alphabet, source)) for text in given)
     lengths = tuple(map(len, prompts))
@@ -128,6 +134,8 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 cache_bytes=found.cache_bytes,
                 encoder=encoder,
                 encoder_bytes=found.encoder_bytes,
+                quantized_parameters=quantized_count(module),
+                calibration=calibration,
             )
         )
     return PreparedText(tuple(workloads), module, prompts, live)
@@ -149,13 +157,19 @@ def _drawn_in_place(
 
 
 def _in_precision(
-    module: nn.Module, source: ModelSource, precision: TextPrecision
-) -> tuple[nn.Module, ModelSource]:
-    """The module in this precision, and the source of a worker's."""
-    if precision in ("int8-weights", "int4-weights", "fp8-weights"):
-        made = quantized(module, precision, tuple)
-        return made.module, msgspec.structs.replace(source, quantized=made.layers)
-    return in_precision(module, precision), source
+    module: nn.Module, source: ModelSource, request: TextRequest, alphabet: Alphabet
+) -> tuple[nn.Module, ModelSource, Calibration | None]:
+    """Return the module in the precision of the request, the source of a worker's, and the
+    calibration, if there is one."""
+    precision = request.precision
+    if precision not in ("int8-weights", "int4-weights", "fp8-weights"):
+        return in_precision(module, precision), source, None
+    text = None
+    if request.calibrate is not None:
+        text = calibration_text(request.calibrate, alphabet, source, module)
+    made = quantized(module, precision, tuple if text is None else text.samples)
+    source = msgspec.structs.replace(source, quantized=made.layers)
+    return made.module, source, None if text is None else text.described()
 
 
 def _named(request: TextRequest) -> tuple[str | nn.Module, str | Path | None, int | None]:
