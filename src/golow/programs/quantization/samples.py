@@ -19,8 +19,10 @@ from golow.programs.training.data import TrainingData, open_data
 from golow.records.errors import GolowError
 from golow.worker.feed import normalised
 from golow.workload.batch import Batch
+from golow.workload.hub.huggingface import PREFIX, has_tokenizer
 from golow.workload.prepare import Prepared
 from golow.workload.request import Request
+from golow.workload.source import locate
 
 INPUTS = "inputs"
 """Instead of a data set: the inputs of the workload itself."""
@@ -88,6 +90,8 @@ def of_data(
         progress=lambda what, done, total: observer.stage(f"preparing {what}"),
     )
     facts = data.facts
+    if len(facts.shape) == 1:
+        _require_bytes(request, name)
     if request.input_shape not in (None, facts.shape):
         found, asked = ("x".join(map(str, one)) for one in (facts.shape, request.input_shape or ()))
         raise GolowError(
@@ -110,6 +114,20 @@ def of_data(
     share = facts.test_samples if most is None else min(most, facts.test_samples)
     tested = f"{name}, {share:,} samples of the test set"
     return fitting, Samples(batches, f"{name}, training set", tested, data, most)
+
+
+def _require_bytes(request: Request, name: str) -> None:
+    """Raise `GolowError` for a model with a tokenizer, for which bytes are not tokens."""
+    model = request.model
+    if not isinstance(model, str) or not model.startswith(PREFIX):
+        return
+    source = locate(model, pretrained=request.pretrained, download=request.download)
+    if has_tokenizer(source):
+        raise GolowError(
+            f"a token of {name} is a byte, and {model} has a tokenizer of its own",
+            f"golow generate {model} --precision int4-weights --calibrate FILE.txt, or --calibrate "
+            "inputs here, which draws tokens.",
+        )
 
 
 def _side(shape: tuple[int, ...] | None) -> int | None:

@@ -10,7 +10,7 @@ from golow.models.gpt2 import Gpt2
 from golow.records.errors import GolowError
 from golow.records.text import Alphabet
 from golow.records.workload import ModelSource
-from golow.workload.hub.huggingface import has_tokenizer, load_tokenizer
+from golow.workload.hub.huggingface import configuration_of, has_tokenizer, load_tokenizer
 
 BYTES = 256  # tokens of a vocabulary whose tokens are bytes
 
@@ -46,4 +46,11 @@ def alphabet_of(source: ModelSource, module: nn.Module) -> Alphabet:
 
 def _pieces(text: str, source: ModelSource) -> list[int]:
     found: list[int] = load_tokenizer(source)(text)["input_ids"]
+    size, last = configuration_of(source).get_text_config().vocab_size, max(found, default=0)
+    if last >= size:
+        raise GolowError(
+            f"the tokenizer of {source.name} makes the token {last} of this text, and the model "
+            f"has those from 0 to {size - 1}",
+            "put the tokenizer beside it with which it was trained.",
+        )
     return found

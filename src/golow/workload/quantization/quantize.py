@@ -105,7 +105,8 @@ def _nothing(module: nn.Module, rule: QuantizationRule, reasons: Mapping[str, st
         return GolowError(
             "the model has no convolution of images and no linear layer to quantise", KINDS
         )
-    path, why = next(iter(reasons.items()))
+    # A linear layer that does not fit says more than one of another kind.
+    path, why = min(reasons.items(), key=lambda item: item[1].startswith("a "))
     return GolowError(
         f"no layer of the model can be quantised by {rule}; {path}: {why}",
         "convert it first: module.float()." if why.startswith(NOT_FLOAT32) else "",
