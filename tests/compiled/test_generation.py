@@ -322,6 +322,16 @@ def test_settings_without_sense_are_refused(generation: golow.Generation) -> Non
         golow.compile(step(), generation=generation, quiet=True)
 
 
+def test_texts_longer_than_caches_or_positions_are_refused() -> None:
+    """A plan would write behind the cache, and read the last position again."""
+    longer = golow.Generation(longest=LONGEST + 1, batch=2, chunk=1)
+    with pytest.raises(GolowError, match="has 48 rows, and texts have up to 49 tokens"):
+        golow.compile(step(), generation=longer, quiet=True)
+    model = Gpt2(Gpt2Sizes(vocabulary=WORDS, positions=8, width=8, layers=1, heads=1)).eval()
+    with pytest.raises(GolowError, match="Gpt2 has positions for 8 tokens, not 49"):
+        golow.compile(model, generation=longer, quiet=True)
+
+
 def test_a_module_that_differs_from_its_plan_is_refused() -> None:
     class Drifting(CachedStep):
         calls = 0

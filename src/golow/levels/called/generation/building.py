@@ -43,7 +43,12 @@ from golow.storage.cache import open_cache
 from golow.workload.generation.encoder_decoder_step import EncoderDecoderStep
 from golow.workload.generation.encoder_sources import is_encoder_decoder
 from golow.workload.generation.own_positions import TRIED, takes_own_positions, unchanged
-from golow.workload.generation.step_modules import is_own_step, require_step, step_of
+from golow.workload.generation.step_modules import (
+    is_own_step,
+    longest_text,
+    require_step,
+    step_of,
+)
 
 TOKENS, POSITION = 0, 1  # inputs of a step
 FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
@@ -99,6 +104,11 @@ def _step(module: nn.Module, generation: Generation) -> nn.Module:
         )
     if is_own_step(module):
         require_step(module)
+    elif (most := longest_text(module)) is not None and generation.longest > most:
+        raise GolowError(
+            f"{type(module).__name__} has positions for {most} tokens, not {generation.longest}",
+            "use a smaller longest in golow.Generation.",
+        )
     return step_of(module, generation.batch, generation.longest).eval()
 
 
@@ -156,6 +166,7 @@ def _built(
     cache: Path,
     observer: Observer,
 ) -> Generator:
+    _require_rows(sizes[1].graph, generation.longest)
     made, weights = _device(target, cache), step.state_dict()
     plans = {}
     for count, one in sizes.items():
@@ -250,6 +261,27 @@ def _require_step(graph: Graph, batch: int, shared: Collection[str]) -> None:
         raise GolowError(
             "the step keeps no state: it changes no buffer", "give its caches to register_buffer."
         )
+
+
+def _require_rows(graph: Graph, longest: int) -> None:
+    """Raise `GolowError` for a step whose own caches have fewer rows than a text has tokens: a plan
+    would write behind them."""
+    values = graph.values()
+    makers = {value.name: node for node in graph.nodes for value in node.outputs if value}
+    for item in graph.outputs:
+        update = CacheUpdate.of(makers[item.name]) if item.name in makers else None
+        axis = 2 if update is None else update.axis  # that of StepAttention
+        if item.kind != "buffer" or (update is None and not _attends(makers.get(item.name))):
+            continue
+        if (rows := values[item.name].shape[axis]) < longest:
+            raise GolowError(
+                f"the buffer {item.target} has {rows} rows, and texts have up to {longest} tokens",
+                f"use golow.Generation(longest={rows}), or give the module a larger cache.",
+            )
+
+
+def _attends(node: Node | None) -> bool:
+    return node is not None and StepAttention.of(node) is not None
 
 
 def _is_input(kind: str, target: str) -> bool:
