@@ -30,15 +30,13 @@ def gpt2() -> Gpt2:
 
 
 @pytest.mark.slow
-def test_levels_match_the_quantised_network() -> None:
+def test_a_level_matches_the_quantised_network() -> None:
     result = golow.generate(
-        varied_gpt2(), precision="int8-weights", levels=["eager"], prompt=6, tokens=10, threads=1,
+        varied_gpt2(), precision="int8-weights", levels=[], prompt=3, tokens=3, threads=1,
         seconds=0.1, quiet=True,
     )  # fmt: skip
     (case,) = result.generation.cases
-    assert [(run.level, run.verdict) for run in case.runs] == [
-        ("eager", "match"), ("eager:static", "match"),
-    ]  # fmt: skip
+    assert [(run.level, run.verdict) for run in case.runs] == [("eager:static", "match")]
     layers = len(case.workload.source.quantized)
     assert f"of them quantised, in {layers} layers" in conditions(result.generation)
     assert "in float64 by the quantised network" in proof(result.generation)
