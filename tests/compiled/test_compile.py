@@ -140,6 +140,9 @@ def test_tensors_of_any_origin_and_order_are_read(f: CompiledModule, module: nn.
     still = X.numpy().copy()
     still.flags.writeable = False
     assert close(f(still), wanted)
+    turned = X.numpy()[:, ::-1]  # as images in the other order of colours
+    assert close(f(turned), module(X.flip(1)))
+    assert close(f(X.numpy().astype(">f4")), wanted)
     negative = torch._neg_view(-X)  # its memory has the other sign
     assert negative.is_neg()
     assert negative.is_contiguous()

@@ -192,6 +192,8 @@ def _distance(found: Tensor, wanted: Tensor) -> float:
 
 
 def _require_tensors(leaves: Sequence[Any]) -> None:
+    if not leaves:
+        raise GolowError("the module returns no tensor, so that there is nothing to compute")
     other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
     if other:
         raise GolowError(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.dlpack import from_dlpack
 
 from golow.levels.called.batch_axis import batch_of, first_axis
 from golow.levels.called.exact_inputs import ExactInputs
+from golow.levels.called.given_arrays import as_tensor, write_array
 from golow.levels.called.one_size import by_position
 from golow.levels.called.sizes import Size, ascending, next_size, wanted_batches
 from golow.records.errors import GolowError
-from golow.workload.nested_inputs import hint_for
 
 
 class InputForm(NamedTuple):
@@ -62,11 +60,12 @@ class CallInputs:
             own = getattr(module, "golow_keywords", ())  # of a model that golow made take a tuple
             self.names = tuple((self.parameters or own)[: len(tensors)])
         self.device = device
-        self.example = tuple(as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
+        labels = [f"input {one}" for one in self.keywords or range(len(tensors))]
+        self.example = tuple(map(as_tensor, labels, tensors))
         if not self.example:
             raise GolowError("there is no example input", "give the tensors that the module takes.")
-        for place, item in enumerate(self.example):
-            require_on(f"input {place}", item, device)
+        for label, item in zip(labels, self.example, strict=True):
+            require_on(label, item, device)
         # Inputs that a forward pass takes as *inputs have numbers instead of names.
         numbers = tuple(map(str, range(len(self.names), len(self.example))))
         self._known = (*self.names, *numbers)
@@ -78,10 +77,9 @@ class CallInputs:
         self.changed: tuple[int, ...] = ()
         self.length = 0
         self.lengths: tuple[int, ...] = (0,)
-        labels = self.keywords or tuple(str(place) for place in range(len(self.example)))
         self.forms = tuple(
             InputForm(
-                f"input {label}",
+                label,
                 tuple(item.shape),
                 item.dtype,
                 bool(item.dim()) and item.shape[0] == self.batch,
@@ -204,10 +202,9 @@ class CallInputs:
         """Write the inputs that the module changes into the caller's memory, without padding.
         Raises `GolowError` for an array that cannot be written."""
         for place, change in zip(self.changed, changes, strict=True):
-            tensor = _writable(self.forms[place].label, given[place])
-            for axis, size in enumerate(tensor.shape):
+            for axis, size in enumerate(given[place].shape):
                 change = change.narrow(axis, 0, size)
-            tensor.copy_(change)
+            write_array(self.forms[place].label, given[place], change)
 
     def _rows_of(self, tensors: Sequence[Tensor]) -> int:
         pairs = zip(tensors, self.forms, strict=True)
@@ -323,40 +320,6 @@ def is_plain(tensor: Tensor) -> bool:
         and not tensor.is_neg()
         and not tensor.is_conj()
         and not is_transformed(tensor)
-    )
-
-
-def as_tensor(label: str, item: Any) -> Tensor:
-    """An array of NumPy, or of whatever speaks DLPack, as a tensor over the same memory. Raises
-    `GolowError` for anything else."""
-    if isinstance(item, Tensor):
-        return item
-    if hasattr(item, "__dlpack__"):
-        with suppress(BufferError, RuntimeError, TypeError):
-            return from_dlpack(item)
-        # Arrays that are read-only, or in a type of NumPy alone, are copied if possible.
-        with suppress(RuntimeError, TypeError, ValueError):
-            return torch.tensor(item)
-        raise GolowError(f"{label} is an array that PyTorch cannot read")
-    raise GolowError(
-        f"{label} is {type(item).__name__}, not a tensor",
-        hint_for(
-            item,
-            "a compiled module takes tensors; wrap the module in one that sets everything else.",
-        ),
-    )
-
-
-def _writable(label: str, item: Any) -> Tensor:
-    """A tensor over the memory of an input, which is written."""
-    if isinstance(item, Tensor):
-        return item
-    with suppress(BufferError, RuntimeError, TypeError):
-        # PyTorch also gives a tensor over a NumPy array that is read-only.
-        if not getattr(item, "__array_interface__", {"data": (0, False)})["data"][1]:
-            return from_dlpack(item)
-    raise GolowError(
-        f"the module changes {label}, an array that is read-only", "call it with a copy."
     )
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.called.call_inputs import CallInputs, InputForm, as_tensor, is_plain
+from golow.levels.called.call_inputs import CallInputs, InputForm, is_plain
+from golow.levels.called.given_arrays import as_tensor
 from golow.levels.called.sizes import Size, ascending, wanted_batches, wanted_lengths
 from golow.records.errors import GolowError
 

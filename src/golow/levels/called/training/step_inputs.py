@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from golow.levels.called.call_inputs import (
     CallInputs,
     InputForm,
-    as_tensor,
     listed_example,
     require_on,
 )
+from golow.levels.called.given_arrays import as_tensor
 from golow.records.errors import GolowError
 
 
