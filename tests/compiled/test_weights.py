@@ -151,3 +151,36 @@ def test_what_holds_no_weights_is_named(f: CompiledModule, given: object, words:
     state = network().state_dict() | {"8.weight": given}
     with pytest.raises(GolowError, match=f"8.weight .*{words}"):
         f.load_state_dict(state)
+
+
+def test_the_check_is_of_the_weights_that_the_plan_has() -> None:
+    """What the caller does with the module meanwhile does not change it, or is named."""
+    module = network()
+    f = compiled(module, X)
+    module.train().half()
+    assert f.check(X).matches
+    module = network()
+    f = compiled(module, X)
+    with torch.no_grad():
+        module[0].weight.mul_(1.5)
+    with pytest.raises(GolowError, match=r"0\.weight was written since the plan took it"):
+        f.check(X)
+    f.load_state_dict(module.state_dict())
+    assert f.check(X).matches
+
+
+class Versioned(nn.Linear):
+    """A layer whose state dict has something besides tensors."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 2}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        assert state == {"version": 2}
+
+
+def test_the_check_needs_only_the_tensors_of_a_state_dict() -> None:
+    module, x = Versioned(4, 4).eval(), torch.randn(2, 4)
+    f = compiled(module, x)
+    f.load_state_dict(module.state_dict())
+    assert f.check(x).matches

@@ -104,7 +104,9 @@ def compile(
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
     from golow.levels.called.wanted import Wanted
+    from golow.workload.known_causes import require_no_autocast
 
+    require_no_autocast()
     folder = None if cache is None else Path(cache)
     # With generation= only a rule of quantisation reads inputs.
     example = None if precision in RULES and generation is not None else inputs
@@ -164,7 +166,9 @@ def compile_step(
     """
     from golow.levels.called.training.step_building import built_step
     from golow.levels.called.training.wanted_step import WantedStep
+    from golow.workload.known_causes import require_no_autocast
 
+    require_no_autocast()
     folder = None if cache is None else Path(cache)
     wanted = WantedStep(
         optimizer, batch, every, clip, seed, precision, loss_scale, threads, tune, folder, ranks

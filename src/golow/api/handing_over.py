@@ -135,8 +135,8 @@ def _on_device(made: Material, device: Device) -> Material:
     there."""
     if device == "cpu":
         return made
-    from golow.compiled.at_level import copied
     from golow.lower.capture.module_outputs import mapped
+    from golow.workload.known_causes import copied
 
     module = made.module
     if any(tensor.device.type != device for tensor in module.state_dict().values()):

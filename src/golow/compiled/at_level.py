@@ -3,7 +3,6 @@ builds."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any, TypeVar
 
 import torch
@@ -26,7 +25,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import Device, ModelSource, Precision, Workload
 from golow.storage.cache import cache_errors, open_cache
 from golow.worker.cores import require_threads
-from golow.workload.known_causes import require_shapes, uncopied
+from golow.workload.known_causes import copied, require_shapes
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
@@ -105,15 +104,6 @@ def _require_types(module: nn.Module, level: str, precision: Precision) -> None:
                 f"{level} computes in {wanted}, and the module's {name} is {own}",
                 "call the module's .float(); on a GPU, precision= chooses half precision.",
             )
-
-
-def copied(module: nn.Module) -> nn.Module:
-    """A copy with separate tensors. Raises `GolowError` for a module that cannot be copied."""
-    try:
-        return copy.deepcopy(module)
-    except Exception as error:  # of the module's own code
-        hint = "build it without objects that Python cannot copy, such as hooks that hold a lock."
-        raise uncopied(error, hint) from error
 
 
 def _device(place: torch.device) -> Device:

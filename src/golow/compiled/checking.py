@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,8 @@ from golow.levels.torch.rounded_operations import RoundedKernels, RoundedOperati
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
 from golow.storage.scratch import scratch_folder
+from golow.workload.known_causes import copied
+from golow.workload.weights import load_weights
 
 
 class Checked(NamedTuple):
@@ -51,6 +52,17 @@ class Checked(NamedTuple):
             for item in self.check.tensors
         ]
         return "\n".join([*lines, self.check.verdict, *filter(None, [self.check.reason])])
+
+
+def _inferring(module: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of a compiled module that infers with these weights, whatever mode, type and weights
+    the caller has given the module since."""
+    found = copied(module)
+    for layer in found.modules():
+        layer.training = False
+    own = {name: item.clone() for name, item in state.items()}
+    load_weights(found, own, assign=True, strict=False)  # what is not a tensor is in the copy
+    return found
 
 
 def checked(
@@ -86,8 +98,7 @@ class CallReference:
     ) -> None:
         """batches: of inputs. folder: for files, while this object is used. rows: check each row of
         the outputs separately, as a sample."""
-        eager = copy.deepcopy(module)
-        eager.load_state_dict(state)
+        eager = _inferring(module, state)
         double, working = copied_in_double(eager), WorkingPrecision(target, eager)
         given = [[doubled(item) for item in inputs] for inputs in batches]
         self._folder, self._wider = folder, False

@@ -21,6 +21,7 @@ class CompiledModule(CalledModule):
     def check(self, *given: Any, **named: Any) -> Checked:
         """Compare the outputs for these inputs with those of the module in float64, by golow's
         rule: they may differ by no more than rounding explains. Uses the weights loaded last."""
+        self.require_given_weights()
         ordered = self.inputs.ordered(given, named)
         tensors = [item.clone() for item in self.inputs.fitting(ordered)[0]]
         found = self(*given, **named)

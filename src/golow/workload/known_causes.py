@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import traceback
 from collections.abc import Iterable, Iterator
@@ -176,6 +177,15 @@ def explained_cause(error: BaseException) -> GolowError | None:
     return _misfit(error.__cause__)
 
 
+def copied(module: nn.Module) -> nn.Module:
+    """A copy with separate tensors. Raises `GolowError` for a module that cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # of the module's own code
+        hint = "build it without objects that Python cannot copy, such as hooks that hold a lock."
+        raise uncopied(error, hint) from error
+
+
 def uncopied(error: Exception, otherwise: str) -> GolowError:
     """The error for a module that Python cannot copy. otherwise: the hint, unless the cause is
     known."""
@@ -229,6 +239,16 @@ def _misfit(error: BaseException | None) -> GolowError | None:
         python_hint="give example_inputs= as the forward pass takes them: a tuple, or by name a "
         "dictionary.",
     )
+
+
+def require_no_autocast() -> None:
+    """Raise `GolowError` within a block of autocast: its casts would be in what a module returns
+    there, but in no plan."""
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise GolowError(
+            "torch.autocast is on, and golow compiles a module as it is without",
+            'compile outside of the block; on a GPU, precision="bf16" computes as autocast does.',
+        )
 
 
 @contextmanager

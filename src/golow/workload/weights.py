@@ -54,12 +54,15 @@ def are_random(source: ModelSource, weights: str | Path | None) -> bool:
     return weights is None and not source.pretrained and source.kind not in ("pickle", "program")
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool = False) -> None:
+def load_weights(
+    module: nn.Module, weights: Mapping[str, Tensor], assign: bool = False, strict: bool = True
+) -> None:
     """Load what the state dict of a module of the same code held.
 
     A file of tensors has no versions, which PyTorch keeps beside a state dict's tensors and some
     modules require (torchvision's MNASNet). The code is the same, so the versions are its own.
-    assign: take the tensors themselves instead of copying them.
+    assign: take the tensors themselves instead of copying them. strict: require all entries of the
+    state dict.
     """
     state = OrderedDict(weights)
     versions = {
@@ -67,7 +70,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool 
         for path, layer in module.named_modules(remove_duplicate=False)
     }
     state._metadata = versions  # type: ignore[attr-defined]
-    module.load_state_dict(state, assign=assign)
+    module.load_state_dict(state, assign=assign, strict=strict)
 
 
 def _copy(module: nn.Module) -> nn.Module:

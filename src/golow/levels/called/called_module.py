@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.context import Context
-from golow.levels.called.given_state import StateForm
+from golow.levels.called.given_state import GivenTensors, StateForm, tensors_in
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words, wanted_batches, wanted_lengths
@@ -47,7 +47,8 @@ class CalledModule(Context):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.inputs, parts.outputs, parts.plans, parts.target)
-        self.state: Mapping[str, Tensor] = parts.module.state_dict()
+        self.state: Mapping[str, Tensor] = tensors_in(parts.module.state_dict())
+        self._given = GivenTensors(self.state)
         self.plans, self.sizes, self.target = dict(parts.plans), parts.sizes, parts.target
         self._module, self._weights = parts.module, parts.weights
         self._form = StateForm(parts.module)
@@ -86,7 +87,12 @@ class CalledModule(Context):
                 calls.enter_context(context.held())
             for size, plan in self.plans.items():
                 plan.load(self.sizes[size].reading(fitting, self.target.array))
-            self.state = fitting
+            self.state, self._given = fitting, GivenTensors(fitting)
+
+    def require_given_weights(self) -> None:
+        """Raise `GolowError` if a weight was changed in place since the plan took it."""
+        if not self.target.shares:
+            self._given.require_unchanged()
 
     def reading(self, size: Size) -> Read:
         """Return the reader of the weights and constants of a size's plan."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.emitted_project import Project, project_of
+from golow.levels.called.given_state import tied_names
 from golow.levels.called.sizes import Size
 from golow.levels.called.wanted import Wanted
 from golow.lower.capture.module_outputs import leaves_of
@@ -98,19 +98,10 @@ def network_of(called: CalledModule, title: str, names: Sequence[str]) -> Networ
         threads=called.target.threads,
         pads=inputs.pads,
         weights={name: array_of(item) for name, item in called.state.items()},
-        tied=_tied(called.state),
+        tied=tied_names(called.state),
         example={name: array_of(item) for name, item in zip(names, example, strict=True)},
         expected={end.name: array_of(item) for end, item in zip(outputs, found, strict=True)},
     )
-
-
-def _tied(state: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
-    """The other names of each weight that has several."""
-    names: dict[object, list[str]] = defaultdict(list)
-    for name, item in state.items():
-        names[item.data_ptr(), item.shape, item.stride(), item.dtype].append(name)
-    groups = [group for group in names.values() if len(group) > 1]
-    return {name: tuple(n for n in group if n != name) for group in groups for name in group}
 
 
 def _inputs(called: CalledModule, names: Sequence[str]) -> tuple[End, ...]:

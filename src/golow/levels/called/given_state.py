@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ class StateForm:
 
     def __init__(self, module: nn.Module) -> None:
         whole = module.state_dict(keep_vars=True)
-        own = {name: item for name, item in whole.items() if isinstance(item, Tensor)}
+        own = tensors_in(whole)
         self._other = whole.keys() - own.keys()
         last = {id(item): name for name, item in own.items()}
         # As in PyTorch, whose module copies each name's tensor, one after the other.
@@ -40,6 +41,42 @@ class StateForm:
             name: state[source].detach().to(self._forms[name][1])
             for name, source in self._read_from.items()
         }
+
+
+class GivenTensors:
+    """The tensors of a state dict that a plan took, in the memory of whoever gave them."""
+
+    def __init__(self, state: Mapping[str, Tensor]) -> None:
+        self._given = [(name, item, written(item)) for name, item in state.items()]
+
+    def require_unchanged(self) -> None:
+        """Raise `GolowError` for one that was written since, with its name."""
+        for name, item, before in self._given:
+            if written(item) != before:
+                raise GolowError(
+                    f"{name} was written since the plan took it, so that there is nothing to "
+                    "compare the plan with",
+                    "call f.load_state_dict(model.state_dict()) first.",
+                )
+
+
+def written(tensor: Tensor) -> int:
+    """How often a tensor was written, as autograd counts it; of one that it does not count, -1."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def tensors_in(state: Mapping[str, object]) -> dict[str, Tensor]:
+    """The tensors of a state dict, without what else a module keeps there (``get_extra_state``)."""
+    return {name: item for name, item in state.items() if isinstance(item, Tensor)}
+
+
+def tied_names(state: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
+    """The other names of each weight that has several."""
+    names: dict[object, list[str]] = defaultdict(list)
+    for name, item in state.items():
+        names[item.data_ptr(), item.shape, item.stride(), item.dtype].append(name)
+    groups = [group for group in names.values() if len(group) > 1]
+    return {name: tuple(n for n in group if n != name) for group in groups for name in group}
 
 
 def _require_fitting(name: str, given: object, shape: tuple[int, ...], floating: bool) -> None:

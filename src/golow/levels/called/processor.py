@@ -119,6 +119,8 @@ class Processor:
         tune: bool,
     ) -> CalledPlan:
         """Build the plan of one size."""
+        if not self._halves:
+            _require_outputs_like(graph, outputs)
         folder = onednn.write_graph(graph, self.threads, folder)
         example = {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(sample)}
         compiler = find_compiler()
@@ -167,6 +169,21 @@ class Processor:
             for position, nanoseconds in running.run_timed():
                 taken[position].append(nanoseconds)
         return {position: median(each) / 1e9 for position, each in taken.items()}
+
+
+def _require_outputs_like(graph: Graph, outputs: Sequence[Tensor]) -> None:
+    """Raise `GolowError` unless the graph returns what the module did: its plan would write beyond
+    memory of another size."""
+    values = graph.values()
+    made = {int(item.target): item.name for item in graph.outputs if item.kind == "output"}
+    for place, tensor in enumerate(outputs):
+        value, dtype = values[made[place]], str(tensor.dtype).removeprefix("torch.")
+        if (value.shape, value.dtype) != (tuple(tensor.shape), dtype):
+            raise GolowError(
+                f"output {place} of the module is {dtype}{list(tensor.shape)}, and {value} where "
+                "torch captures it",
+                "a module that does something else while it is exported cannot be compiled.",
+            )
 
 
 def _in_bf16(module: nn.Module) -> frozenset[str]:
