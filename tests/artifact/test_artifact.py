@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_model
 from torch import Tensor, nn
 
 from golow.artifact.loaded_module import LoadedModule
@@ -37,6 +38,7 @@ def test_it_gives_what_the_compiled_module_gives(
     assert np.array_equal(array, wanted.numpy())
     turned = np.ascontiguousarray(X[:rows].numpy().transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     assert np.array_equal(loaded(turned), wanted.numpy())
+    assert np.array_equal(loaded(X[:rows].numpy().astype(">f4")), wanted.numpy())
 
 
 def test_it_says_what_it_is(f: CompiledModule, loaded: LoadedModule) -> None:
@@ -178,7 +180,38 @@ def test_other_weights(module: nn.Module, saved: Path, tmp_path: Path) -> None:
     assert repr(wrong) == str(wrong)
     g.load_weights(module.state_dict())
     assert g.check().matches
+    turned = {
+        k: item.numpy().astype(item.numpy().dtype.newbyteorder(">"))
+        for k, item in other.state_dict().items()
+    }
+    g.load_weights(turned)
+    assert torch.equal(g(X), wanted)
     assert torch.equal(load_compiled(saved, weights=file)(X), wanted)
+
+
+class Tied(nn.Module):
+    """A table that is also the last layer, under a name that files may leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.out(torch.relu(self.table(ids)))
+        return found
+
+
+def test_tied_weights_may_have_either_name(tmp_path: Path) -> None:
+    file, ids, other = tmp_path / "tied.golow", torch.arange(6).view(2, 3), Tied().eval()
+    compiled(Tied().eval(), ids).save(file)
+    wanted = compiled(other, ids)(ids)
+    save_model(other, str(tmp_path / "other.safetensors"))  # it keeps one name of each tensor
+    assert torch.equal(load_compiled(file, weights=tmp_path / "other.safetensors")(ids), wanted)
+    for name in ("table.weight", "out.weight"):
+        g = load_compiled(file)
+        g.load_weights({name: other.table.weight})
+        assert torch.equal(g(ids), wanted)
 
 
 def test_weights_that_do_not_fit(saved: Path, tmp_path: Path) -> None:
@@ -223,7 +256,8 @@ def test_outputs_in_the_callers_memory(
     for wrong, words in (
         (np.empty((4, 6), np.float32), "4x5 of float32"),
         (np.empty((4, 5), np.float64), "4x5 of float32"),
-        (np.empty((5, 4), np.float32).T, "must be a row-major array that can"),
+        (np.empty((5, 4), np.float32).T, "must be a row-major array in"),
+        (np.empty((4, 5), ">f4"), "must be a row-major array in this machine's byte order"),
     ):
         with pytest.raises(GolowError, match=words):
             loaded(X, out=wrong)

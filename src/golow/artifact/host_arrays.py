@@ -43,12 +43,15 @@ class HostArrays:
         return array.dtype.name
 
     def plain(self, array: np.ndarray) -> np.ndarray:
-        """Return the array row-major, at an address aligned to its elements."""
-        return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+        """Return the array row-major, in this machine's byte order, at an address aligned to its
+        elements."""
+        native = array.dtype.newbyteorder("=")
+        return np.require(array, native, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
     def is_plain(self, array: np.ndarray) -> bool:
         """Return True if a plan can write it."""
-        return array.flags.c_contiguous and array.flags.writeable
+        plain = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
+        return plain and array.flags.writeable
 
     def lengthened(self, array: np.ndarray, length: int) -> np.ndarray:
         """Return the array with zeros appended along its second axis."""
@@ -95,4 +98,4 @@ def weight_array(name: str, item: Any) -> np.ndarray:
         if str(item.dtype) == "torch.bfloat16":
             bits: np.ndarray = item.view(sys.modules["torch"].int16).numpy()
             return bits.view(dtype_of("bfloat16"))
-    return HostArrays().taken(name, item)
+    return HostArrays().plain(HostArrays().taken(name, item))

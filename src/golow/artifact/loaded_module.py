@@ -17,10 +17,16 @@ from golow.artifact.container import Container
 from golow.artifact.host_arrays import weight_array
 from golow.artifact.manifest import MANIFEST, WEIGHTS, Manifest, decoded
 from golow.artifact.nesting import nested, tensors_in
-from golow.artifact.plans import Room, built_plans, require_fitting, require_runnable
+from golow.artifact.plans import (
+    Room,
+    built_plans,
+    by_plans_names,
+    require_fitting,
+    require_runnable,
+)
 from golow.artifact.stored_check import Recheck, rechecked, stored_inputs
 from golow.artifact.tensor_entry import tensors_in_file, tensors_of
-from golow.levels.called.forks import forks
+from golow.levels.called.forks import forks, require_own_process
 from golow.levels.called.memory_overlap import require_apart
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.uncopied import Uncopied
@@ -55,8 +61,11 @@ class LoadedModule(Uncopied):
             raise GolowError(
                 f"{file} was saved without weights", "name a file of them: weights=FILE."
             )
-        found = tensors_of(container.mapped(WEIGHTS), WEIGHTS) if weights is None else {}
-        found = found if weights is None else tensors_in_file(weights)
+        if weights is None:
+            found = tensors_of(container.mapped(WEIGHTS), WEIGHTS)
+        else:
+            found = tensors_in_file(weights)
+        found = by_plans_names(self.manifest, found)
         require_fitting(self.manifest, found, str(weights or file))
         self._plans = built_plans(container, self.manifest, found, self._threads, cache)
         self.notes = tuple(self._plans.notes)
@@ -87,6 +96,7 @@ class LoadedModule(Uncopied):
             what, found = "the weights", {k: weight_array(k, v) for k, v in weights.items()}
         else:
             what, found = str(weights), dict(tensors_in_file(Path(weights)))
+        found = by_plans_names(self.manifest, found)
         require_fitting(self.manifest, found, what)
         self._plans.loading()
         with ExitStack() as calls:
@@ -170,11 +180,7 @@ class LoadedContext(Uncopied):
     def _called(self, given: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         if self._room is None:
             raise GolowError("the module is closed")
-        if self._forks != len(forks):
-            raise GolowError(
-                "the module was loaded in the process that this one was forked from",
-                "load it after the fork: threads do not survive one.",
-            )
+        require_own_process(self._forks, "the module was loaded")
         ordered = self._inputs.ordered(given, named)
         arrays = self._room.arrays(ordered)
         inputs, found = self._inputs.fitting(ordered, arrays)
@@ -221,8 +227,8 @@ class LoadedContext(Uncopied):
             fits = tuple(array.shape) == shape and arrays.type_of(array) == dtype
             if not fits or not arrays.is_plain(array):
                 raise GolowError(
-                    f"output {place} of out must be a row-major array that can be written, "
-                    f"{'x'.join(map(str, shape))} of {dtype}"
+                    f"output {place} of out must be a row-major array in this machine's byte "
+                    f"order, that can be written, {'x'.join(map(str, shape))} of {dtype}"
                 )
             taken.append(array)
         return taken

@@ -54,7 +54,7 @@ class Nest(Record, frozen=True, kw_only=True):
 
     kind: Literal["tensor", "nothing", "list", "tuple", "mapping"]
     tensor: int = 0
-    names: tuple[str, ...] = ()
+    names: tuple[str | int, ...] = ()
     parts: tuple[Nest, ...] = ()
 
 
@@ -69,10 +69,11 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Weight(Record, frozen=True, kw_only=True):
-    """A parameter or buffer that the plans read."""
+    """A parameter or buffer that the plans read. tied: its other names in the state dict."""
 
     shape: tuple[int, ...]
     dtype: str
+    tied: tuple[str, ...] = ()
 
 
 class StoredCheck(Record, frozen=True, kw_only=True):

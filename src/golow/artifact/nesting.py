@@ -34,9 +34,15 @@ def nest_of(numbered: Any) -> Nest:
 
 
 def _mapping(items: Mapping[Any, Any]) -> Nest:
+    odd = [key for key in items if type(key) not in (str, int)]
+    if odd:
+        raise GolowError(
+            f"the module returns a dict with the key {odd[0]!r}, which cannot be saved",
+            "use texts or whole numbers as keys.",
+        )
     return Nest(
         kind="mapping",
-        names=tuple(map(str, items)),
+        names=tuple(items),
         parts=tuple(nest_of(item) for item in items.values()),
     )
 
@@ -64,7 +70,7 @@ def tensors_in(nest: Nest, output: Any) -> dict[int, Any]:
         return {}
     if nest.kind == "mapping":
         if not isinstance(output, Mapping) or tuple(output) != nest.names:
-            raise ValueError(f"no mapping of {', '.join(nest.names)}")
+            raise ValueError(f"no mapping of {', '.join(map(str, nest.names))}")
         output = list(output.values())
     elif not isinstance(output, list if nest.kind == "list" else tuple):
         raise ValueError(f"no {nest.kind}")

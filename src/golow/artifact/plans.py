@@ -94,6 +94,17 @@ def require_runnable(manifest: Manifest) -> None:
         raise GolowError(f"it needs {manifest.level}: {found.missing}", found.fix)
 
 
+def by_plans_names(manifest: Manifest, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights, those also by the name that the plans read that have only another one, as tied
+    weights in files of safetensors."""
+    found = dict(weights)
+    for name, wanted in manifest.weights.items():
+        other = next((one for one in wanted.tied if one in weights), None)
+        if name not in found and other is not None:
+            found[name] = weights[other]
+    return found
+
+
 def require_fitting(manifest: Manifest, weights: Mapping[str, Any], what: str) -> None:
     """Raise `GolowError` unless these are all weights that the plans read, in their shapes and
     types; there may be more."""

@@ -33,6 +33,7 @@ from golow.artifact.manifest import (
 )
 from golow.artifact.nesting import nest_of
 from golow.levels.called.called_module import CalledModule
+from golow.levels.called.given_state import tied_names
 from golow.levels.called.sizes import Size
 from golow.levels.called.target import TargetPlan
 from golow.levels.called.text_inputs import TextInputs
@@ -163,6 +164,7 @@ def _manifest(
     inputs, outputs = module.inputs, module.outputs
     first = next(iter(outputs.forms.values()))
     lengths = outputs.lengths or [()] * len(first)
+    tied = tied_names(module.state)
     return Manifest(
         format=FORMAT,
         level=module.target.level,
@@ -193,7 +195,7 @@ def _manifest(
             for size in module.plans
         ),
         weights={
-            name: Weight(shape=tuple(item.shape), dtype=_name(item.dtype))
+            name: Weight(shape=tuple(item.shape), dtype=_name(item.dtype), tied=tied.get(name, ()))
             for name, item in weights.items()
         },
         instruction_sets=level.instruction_sets,
