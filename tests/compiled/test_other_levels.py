@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -184,6 +185,19 @@ def test_two_threads_do_not_call_one_module() -> None:
     module.may.set()
     thread.join()
     assert torch.equal(f(X), X)
+
+
+def test_a_forked_process_is_told() -> None:
+    """Threads of PyTorch and of runtimes are not in it: a call would wait for them for ever."""
+    f = handed_over(nn.ReLU().eval(), X, "eager")
+    child = os.fork()
+    if child == 0:
+        try:
+            f(X)
+        except GolowError as error:
+            os._exit(3 if "forked from" in error.message else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
 @pytest.mark.parametrize(

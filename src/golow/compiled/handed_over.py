@@ -11,6 +11,7 @@ from torch import Tensor
 from golow.compiled.own_outputs import own_output
 from golow.compiled.surroundings import as_in_a_worker
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.forks import forks, require_own_process
 from golow.levels.called.uncopied import Uncopied
 from golow.records.errors import GolowError
 from golow.records.workload import Workload
@@ -41,7 +42,7 @@ class HandedOver(Uncopied):
         self.level, self.inputs, self.called = level, inputs, built.called
         self._workload, self._built = workload, built
         self._run: Run | None = built.run
-        self._lock = threading.Lock()
+        self._lock, self._forks = threading.Lock(), len(forks)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """Run the module on its inputs and return its outputs, in memory that nothing else uses.
@@ -54,6 +55,7 @@ class HandedOver(Uncopied):
         try:
             if self._run is None:
                 raise GolowError("the compiled module is closed")
+            require_own_process(self._forks, "the module was compiled")
             with as_in_a_worker(self._workload):
                 return own_output(self._run, tensors)
         finally:

@@ -11,7 +11,7 @@ import torch
 
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.exact_inputs import data_ptr
-from golow.levels.called.forks import forks
+from golow.levels.called.forks import forks, require_own_process
 from golow.levels.called.lent_outputs import LentOutputs
 from golow.levels.called.memory_overlap import require_apart, spans
 from golow.levels.called.outputs import Outputs
@@ -75,11 +75,7 @@ class Context(Uncopied):
     ) -> Any:
         if not self._running:
             raise GolowError("the compiled module is closed")
-        if self._forks != len(forks):
-            raise GolowError(
-                "the module was compiled in the process that this one was forked from",
-                "compile it after the fork: threads do not survive one.",
-            )
+        require_own_process(self._forks, "the module was compiled")
         ordered = self.inputs.ordered(given, named)
         tensors, found = self.inputs.fitting(ordered)
         size = found if found in self._running else self.inputs.size_for(found)

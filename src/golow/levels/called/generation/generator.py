@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from golow.levels.called.forks import forks
+from golow.levels.called.forks import forks, require_own_process
 from golow.levels.called.generation.chunks import pieces
 from golow.levels.called.generation.forms import BEGINNING, Form
 from golow.levels.called.generation.generation import Generation
@@ -328,11 +328,7 @@ class Generator(Uncopied):
     def _require_open(self) -> None:
         if not self._runs:
             raise GolowError("the compiled model is closed")
-        if self._forks != len(forks):
-            raise GolowError(
-                "the model was compiled in the process that this one was forked from",
-                "compile it after the fork: threads do not survive one.",
-            )
+        require_own_process(self._forks, "the model was compiled")
 
 
 def _require_tokens(stop: object) -> None:

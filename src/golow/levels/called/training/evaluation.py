@@ -76,9 +76,7 @@ class Evaluation:
 
     def _rows(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> int:
         """The size of the batch: of the first input that has one."""
-        by_name = given[0] if given and isinstance(given[0], Mapping) else named
-        listed = list(by_name.values()) if by_name else list(given)
-        for item, form in zip(listed, self._inputs.forms, strict=False):
+        for item, form in zip(self._inputs.ordered(given, named), self._inputs.forms, strict=False):
             shape = tuple(getattr(item, "shape", ()))
             if form.batched and shape:
                 return int(shape[0])

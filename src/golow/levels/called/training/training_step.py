@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from torch import Tensor
 
-from golow.levels.called.forks import forks
+from golow.levels.called.forks import forks, require_own_process
 from golow.levels.called.training.evaluation import Evaluation
 from golow.levels.called.training.module_weights import ModuleWeights
 from golow.levels.called.training.optimizer_settings import require_rate
@@ -277,10 +277,7 @@ class TrainingStep(Uncopied):
         self._lock.release()
         if self._closed:
             raise GolowError("the compiled step is closed")
-        raise GolowError(
-            "the step was compiled in the process that this one was forked from",
-            "compile it after the fork: threads do not survive one.",
-        )
+        require_own_process(self._forks, "the step was compiled")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
