@@ -71,3 +71,27 @@ def test_what_a_module_only_notes_is_no_state() -> None:
     f = compiled(module, x)
     assert close(f(x), module(x))
     assert close(f(x * 2), module(x * 2))
+
+
+class Hooked(nn.Module):
+    """It installs hooks on its layers in the first pass, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.installed = nn.Linear(6, 6), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.installed:
+            self.layer.register_forward_hook(lambda layer, given, y: y * 2)
+            self.installed = True
+        found: Tensor = self.layer(x)
+        return found
+
+
+def test_what_the_first_pass_does_to_the_module_is_not_done_twice() -> None:
+    module, x = Hooked().eval(), torch.randn(2, 6)
+    f = compiled(module, {"x": x})
+    assert torch.allclose(module(x), module.layer(x))
+    assert len(module.layer._forward_hooks) == 1
+    assert close(f(x=x), module(x))
+    assert not any(name.startswith("golow") for name in vars(module))

@@ -298,3 +298,4 @@ def test_one_step_at_a_time() -> None:
     for use in (lambda: step(X, Y), step.state_dict, lambda: step.evaluate(X), step.memory):
         with pytest.raises(GolowError, match="the compiled step is closed"):
             use()  # type: ignore[no-untyped-call]
+    assert repr(step) == "<golow: training step at onednn, closed>"

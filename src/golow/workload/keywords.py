@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ class _ByKeyword(nn.Module):
     """A model whose inputs have names."""
 
     golow_keywords: tuple[str, ...]
-    golow_settings: dict[str, int]
+    golow_settings: Mapping[str, int] = MappingProxyType({})
     golow_cache: str
 
     def forward(self, *batch: Tensor) -> Any:
@@ -38,11 +39,15 @@ def accept_keywords(
     """Let the module take a tuple of inputs with these names, in this order. settings: what else
     its forward pass is given. Its class becomes a subclass, so that layers and parameters keep
     their names."""
-    module.golow_keywords = keywords  # type: ignore[assignment]
-    module.golow_settings = dict(settings)  # type: ignore[assignment]
     own: type[nn.Module] = type(module)
-    module.golow_cache = _cache_name(own, keywords)  # type: ignore[assignment]
-    names = {"__module__": own.__module__, "__qualname__": own.__qualname__}
+    if settings:
+        module.golow_settings = dict(settings)  # type: ignore[assignment]
+    names = {  # of the class: the attributes of a view are those of the caller's module
+        "__module__": own.__module__,
+        "__qualname__": own.__qualname__,
+        "golow_keywords": keywords,
+        "golow_cache": _cache_name(own, keywords),
+    }
     module.__class__ = type(own.__name__, (_ByKeyword, own), names)
 
 

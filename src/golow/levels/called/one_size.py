@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from golow.levels.called.module_view import view_of
 from golow.levels.direct.bundle_arrays import Read
 from golow.lower.ir.graph import Graph
 from golow.workload.keywords import accept_keywords
@@ -30,10 +30,9 @@ class OneSize(NamedTuple):
 
 
 def by_position(module: nn.Module, keywords: tuple[str, ...]) -> nn.Module:
-    """The module as one that takes a tuple of inputs. It shares layers and weights with the given
-    one, which stays as it is."""
+    """The module as one that takes a tuple of inputs, a view of the given one."""
     if not keywords:
         return module
-    view = copy.copy(module)
+    view = view_of(module)
     accept_keywords(view, keywords, {})
     return view

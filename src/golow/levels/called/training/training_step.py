@@ -48,6 +48,7 @@ class TrainingStep(Uncopied):
 
     def __init__(self, parts: StepParts) -> None:
         self._parts, self._inputs, self._device = parts, parts.inputs, parts.device
+        self._level = parts.device.target.level
         self._lock, self._forks = threading.Lock(), len(forks)
         self._plans: dict[int, OneBatch] = {}
         self._every, self._added = parts.every, 0
@@ -56,8 +57,9 @@ class TrainingStep(Uncopied):
         self._set_rates(parts.rates)
 
     def __repr__(self) -> str:
-        level, batches = self._device.target.level, ", ".join(map(str, self._plans))
-        return f"<golow: training step at {level}, batch {batches or self._inputs.batch}>"
+        batches = ", ".join(map(str, self._plans))
+        what = "closed" if self._closed else f"batch {batches or self._inputs.batch}"
+        return f"<golow: training step at {self._level}, {what}>"
 
     def __call__(self, *batch: Any) -> Tensor:
         """Train on a batch: the inputs (one tensor, a tuple, or a mapping by name), then each
