@@ -36,6 +36,16 @@ def test_a_package_that_imports_has_no_fault(folder: Path) -> None:
     assert companion("timm", "import timm") == Companion("timm", "0.1")
 
 
+def test_a_module_in_the_current_folder_is_not_imported(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(folder, "timm", "import calendar\n")
+    current = tmp_path_factory.mktemp("current")
+    (current / "calendar.py").write_text("raise SystemExit('the user has such a module')\n")
+    monkeypatch.chdir(current)
+    assert companion("timm", "import timm").fault == ""
+
+
 def test_a_package_that_is_not_there_is_no_fault() -> None:
     assert companion("nopackageofthisname", "") == Companion("nopackageofthisname")
 

@@ -28,7 +28,7 @@ from golow.records.workload import Mode, ModelSource
 from golow.storage.files import read_text, read_whole, require_file
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.hub import huggingface, timm_models
-from golow.workload.import_path import search_first
+from golow.workload.import_path import searched_first
 from golow.workload.keywords import accept_keywords
 from golow.workload.names_in_code import files_meant, no_name, no_such_name
 from golow.workload.pickled_module import OF_FILES, read_pickled
@@ -160,8 +160,11 @@ def _own_module(source: ModelSource, folder: Path | None) -> nn.Module:
         return load_program(Path(source.name))
     if source.kind == "pickle":
         return _unpickle(source, folder)
-    module = _import_file(source) if source.kind == "file" else _import_dotted(source)
-    return _construct(module, source)
+    # A command-line tool does not have the current folder on its path, but users expect it.
+    beside = Path(source.name).parent if source.kind == "file" else Path.cwd()
+    with searched_first(beside):
+        module = _import_file(source) if source.kind == "file" else _import_dotted(source)
+        return _construct(module, source)
 
 
 def _file_source(path: Path, attribute: str) -> ModelSource:
@@ -190,8 +193,6 @@ def _import_file(source: ModelSource) -> ModuleType:
         raise GolowError(f"{path} cannot be imported as a Python file")
     module = importlib.util.module_from_spec(spec)
     _require_text(path)
-    # The model's file may import files beside it, as when it is run directly.
-    search_first(path.parent)
     sys.modules[spec.name] = module
     with users_code(f"{path} cannot be imported"), _import_explained(path):
         spec.loader.exec_module(module)
@@ -227,9 +228,6 @@ def _require_text(path: Path) -> None:
 
 
 def _import_dotted(source: ModelSource) -> ModuleType:
-    # A command-line tool does not have the current folder on its path, but users expect it.
-    if "" not in sys.path:
-        search_first(Path.cwd())
     hint = "run golow from the folder that holds the package, or install it."
     with users_code(f"the module {source.name} cannot be imported", hint):
         return importlib.import_module(source.name)

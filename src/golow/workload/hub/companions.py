@@ -54,9 +54,8 @@ def companion(name: str, program: str) -> Companion:
     except PackageNotFoundError:
         installed = "unknown"
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS
-        )
+        command = [sys.executable, "-P", "-c", program]  # not the current folder's modules
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return Companion(name, installed, f"its import takes more than {SECONDS:.0f} s")
     if done.returncode == 0:
