@@ -9,6 +9,8 @@ from golow.records.errors import GolowError, WorkerFailure
 # PyTorch's words where a layer of the model computes in half precision and the reference does not.
 HALF_BESIDE_DOUBLE = re.compile(r"(?=.*\b(?:Half|BFloat16)\b)(?=.*\b(?:Double|double)\b)")
 
+SMALLER = "try a smaller batch or resolution."
+
 
 def without_reference(failure: WorkerFailure) -> GolowError:
     """The error for a failure of either worker."""
@@ -17,7 +19,7 @@ def without_reference(failure: WorkerFailure) -> GolowError:
         return GolowError(
             "eager and its float64 reference do not fit into memory, so no level can be checked\n"
             f"{failure.message}\n{failure.log}",
-            "try a smaller batch or resolution.",
+            SMALLER,
         )
     if HALF_BESIDE_DOUBLE.search(failure.message):
         return GolowError(
@@ -26,9 +28,19 @@ def without_reference(failure: WorkerFailure) -> GolowError:
             "leave the casts out and call the module's .float(); on a GPU, --precision chooses "
             "half precision.",
         )
-    hint = "" if failure.kind == "failed" else "try a smaller batch or resolution."
     return GolowError(
         "eager or its float64 reference cannot run this workload, so no level can be checked: "
         f"{failure.message}\n{failure.log}".rstrip(),
-        hint,
+        _hint(failure),
     )
+
+
+def _hint(failure: WorkerFailure) -> str:
+    """What to do about a worker that ended so; empty where its message is all that is known."""
+    if failure.kind == "hung":
+        return SMALLER
+    if "SIGKILL" in failure.message:
+        return f"golow did not end it: run the command again; if memory is short, {SMALLER}"
+    if failure.kind in ("died", "not started"):
+        return "`golow doctor` shows what is installed and what is missing."
+    return ""
