@@ -13,7 +13,7 @@ import typer
 from golow.commands import completion
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizationRule
-from golow.storage.files import is_folder, require_writable
+from golow.storage.files import is_folder, require_no_file, require_writable
 
 
 class DeviceName(StrEnum):
@@ -193,26 +193,35 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     return path
 
 
-def folder_place(path: Path | None, option: typer.CallbackParam) -> Path | None:
-    """Raise `GolowError` as `no_stream` does, and now, rather than after minutes, if no files can
-    be written into the folder. It may not exist yet."""
+def folder_named(path: Path | None, option: typer.CallbackParam) -> Path | None:
+    """Raise `GolowError` as `no_stream` does, and for a file. The folder may not exist yet."""
     place = no_stream(path, option)
+    if place is not None:
+        require_no_file(place, f"name a folder with {option.opts[0]}.")
+    return place
+
+
+def folder_place(path: Path | None, option: typer.CallbackParam) -> Path | None:
+    """Raise `GolowError` as `folder_named` does, and now, rather than after minutes, if no files
+    can be written into the folder."""
+    place = folder_named(path, option)
     if place is not None:
         require_writable(place, f"name another folder with {option.opts[0]}.")
     return place
 
 
-def page_place(path: Path | None) -> Path | None:
-    """Raise `GolowError` now, rather than after minutes, if no page can be written there. The
-    folder may not exist yet."""
-    if path is not None:
-        if is_folder(path):
-            raise GolowError(f"{path} is a folder", f"name a file in it: {path / 'report.html'}")
-        require_writable(path.parent, "name another file with --report.", path)
-    return path
+def page_place(path: Path | None, option: typer.CallbackParam) -> Path | None:
+    """Raise `GolowError` as `no_stream` does, and now, rather than after minutes, if no page can be
+    written there. The folder may not exist yet."""
+    place = no_stream(path, option)
+    if place is not None:
+        if is_folder(place):
+            raise GolowError(f"{place} is a folder", f"name a file in it: {place / 'report.html'}")
+        require_writable(place.parent, f"name another file with {option.opts[0]}.", place)
+    return place
 
 
-Out = Annotated[Path, typer.Option(help="Folder for the records.", callback=no_stream)]
+Out = Annotated[Path, typer.Option(help="Folder for the records.", callback=folder_named)]
 JsonFile = Annotated[
     str | None,
     typer.Option("--json", help="Also write the results to this JSON file; - is standard output."),

@@ -16,8 +16,8 @@ from golow.commands.options import (
     ProfileTop,
     ReportFile,
     Workers,
+    folder_place,
     names,
-    no_stream,
     require_no_rule,
     workers,
 )
@@ -91,7 +91,7 @@ def profile(
         typer.Option(
             help="Folder for the profile, tables (CSV), figures, and the levels' traces, which "
             "Perfetto opens.",
-            callback=no_stream,
+            callback=folder_place,
         ),
     ] = None,
     report: ReportFile = None,

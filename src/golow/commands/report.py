@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from golow.commands.options import page_place
 from golow.records.errors import GolowError
 from golow.storage.shell_words import shell_word
 
@@ -20,7 +21,9 @@ def report(
             "study run wrote, CSV files of golow study export, or pages of golow report."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="The page to write.", callback=page_place)] = Path(
+        "report.html"
+    ),
     reference: Annotated[
         str, typer.Option(help="Published results to show beside a study: levental2020.")
     ] = "",

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from golow.commands.options import no_stream
 from golow.records.errors import GolowError
-from golow.storage.files import require_file
+from golow.storage.files import require_file, require_place
 
 SECONDS = 2.0
 """Duration of timing."""
@@ -24,7 +25,10 @@ def run(
         typer.Option(help="A .safetensors file with the inputs: by name, or 0, 1, ... in order."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A .safetensors file to write the outputs to: 0, 1, ...")
+        Path | None,
+        typer.Option(
+            help="A .safetensors file to write the outputs to: 0, 1, ...", callback=no_stream
+        ),
     ] = None,
     weights: Annotated[
         Path | None, typer.Option(help="A .safetensors file with other weights.")
@@ -47,6 +51,8 @@ def run(
 
     if out is not None and input is None:
         raise GolowError("--out needs --input", "name a file of inputs: --input x.safetensors")
+    if out is not None:
+        require_place(out)
     require_file(file, "golow build MODEL --out FILE writes one.")
     if not (check or timed or out is not None):
         raise GolowError(

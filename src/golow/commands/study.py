@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from golow.commands import completion
-from golow.commands.options import DeviceName, ReportFile, Trust, names, no_stream
+from golow.commands.options import (
+    DeviceName,
+    ReportFile,
+    Trust,
+    folder_named,
+    folder_place,
+    names,
+    no_stream,
+)
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.splice import splice
 from golow.commands.workload_flags import PublishedFlags
@@ -60,7 +68,7 @@ Name = Annotated[
         autocompletion=completion.studies,
     ),
 ]
-Out = Annotated[Path, typer.Option(help="Folder that holds the studies.", callback=no_stream)]
+Out = Annotated[Path, typer.Option(help="Folder that holds the studies.", callback=folder_named)]
 EnvironmentName = Annotated[
     str | None,
     typer.Option(
@@ -251,14 +259,14 @@ def export(
 @study_app.command()
 def figures(
     study: Name,
-    out: Annotated[Path, typer.Option(help="Folder for the figures.", callback=no_stream)],
+    out: Annotated[Path, typer.Option(help="Folder for the figures.", callback=folder_place)],
     reference: Annotated[
         str, typer.Option(help="Published results to draw underneath: levental2020.")
     ] = "",
     formats: Annotated[
         str, typer.Option(help="Comma-separated file formats: svg, png, pdf, html.")
     ] = "svg,png,html",
-    studies: Annotated[Path, typer.Option(help="Folder that holds the studies.")] = STUDIES,
+    studies: Out = STUDIES,
 ) -> None:
     """Draw time, memory and ratio over the grid of a study. Needs matplotlib."""
     from golow.report.html_report import write_report

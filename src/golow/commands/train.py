@@ -21,9 +21,9 @@ from golow.commands.options import (
     Threads,
     Trust,
     Workers,
+    folder_named,
     folder_place,
     names,
-    no_stream,
     require_package,
     workers,
 )
@@ -154,7 +154,7 @@ def train(
     allow_differs: Annotated[
         bool, typer.Option(help="Also train levels that fail the check; the table marks them.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the runs.", callback=no_stream)] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the runs.", callback=folder_named)] = Path(
         "runs"
     ),
     figures: Annotated[

@@ -6,12 +6,18 @@ import os
 from pathlib import Path
 
 from golow.records.errors import GolowError
+from golow.storage.files import require_no_file
 
 
 def data_root(given: Path | None, cache: Path) -> Path:
-    """The folder of the publishers' files: as given, or ``$GOLOW_DATA``, or one in the cache."""
+    """The folder of the publishers' files: as given, or ``$GOLOW_DATA``, or one in the cache. It
+    may not exist yet; raises `GolowError` for a file."""
     named = given or os.environ.get("GOLOW_DATA")
-    return expanded(Path(named)) if named else cache / "data" / "raw"
+    if not named:
+        return cache / "data" / "raw"
+    root = expanded(Path(named))
+    require_no_file(root, "name a folder that holds data sets: --data-root, or GOLOW_DATA.")
+    return root
 
 
 def expanded(path: Path) -> Path:

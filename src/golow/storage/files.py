@@ -53,6 +53,12 @@ def require_there(path: Path, hint: str = "") -> None:
         raise GolowError(f"there is no file or folder {path}", hint)
 
 
+def require_no_file(folder: Path, hint: str) -> None:
+    """Raise `GolowError` where a folder is expected and something else is. It may not exist yet."""
+    if not is_folder(folder) and folder.exists():
+        raise GolowError(f"{folder} is a file, not a folder", hint)
+
+
 def require_file(path: Path, hint: str = "") -> None:
     """Raise `GolowError` for what has no end or no bytes: nothing, a folder, a pipe, a device."""
     try:
@@ -116,7 +122,9 @@ def require_place(file: Path) -> None:
     if is_folder(file):
         raise _folder(file)
     if not is_folder(file.parent):
-        raise GolowError(f"{file} cannot be written: there is no folder {file.parent}")
+        raise GolowError(
+            f"{file} cannot be written: there is no folder {file.parent}", "create it first."
+        )
     require_writable(file.parent, "name another file.", file)
 
 

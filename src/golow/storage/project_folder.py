@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from golow.records.errors import GolowError
-from golow.storage.files import is_folder, require_writable
+from golow.storage.files import is_folder, require_no_file, require_writable
 from golow.storage.record_folder import filled_or_removed
 
 MARKER = "<!-- written by golow emit -->"
@@ -27,10 +27,8 @@ def project_folder(folder: Path) -> Iterator[None]:
 def require_project_place(folder: Path) -> None:
     """Raise `GolowError` for a file, for a folder that holds something else than a project that
     golow wrote, and for one that cannot be written: now rather than after minutes."""
-    if not is_folder(folder):
-        if folder.exists():
-            raise GolowError(f"{folder} is a file", "name a folder for the project.")
-    elif any(folder.iterdir()) and not _is_ours(folder / "README.md"):
+    require_no_file(folder, "name a folder for the project.")
+    if is_folder(folder) and any(folder.iterdir()) and not _is_ours(folder / "README.md"):
         raise GolowError(
             f"{folder} is not empty and is not a project that golow wrote",
             "name an empty folder, or one that does not exist yet.",
