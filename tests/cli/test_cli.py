@@ -170,6 +170,7 @@ def test_the_doctor_names_the_extra_to_install(
     [
         (("run", "missing.golow"), "there is no file missing.golow", "golow build MODEL"),
         (("compare", "lenet5", "--life-rounds", "2"), "--life-rounds", "add --life"),
+        (("compare", "mlp", "--interval", "5"), "an interval of 5.0", "--interval 0.02 for 2%"),
         (("study", "run", "levental-2020", "--jobs", "0"), "--jobs 0", "--jobs 1"),
     ],
 )

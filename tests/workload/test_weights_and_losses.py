@@ -179,7 +179,12 @@ def test_the_optimizer_is_the_callers(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "loss", "message", "hint"),
     [
-        ("Net", "cross_entropi", "has no loss 'cross_entropi'", "cross_entropy"),
+        (
+            "Net",
+            "cross_entropi",
+            "has no loss 'cross_entropi'",
+            "golow's token_cross_entropy or mse_of_outputs.",
+        ),
         ("Scores", "cross_entropy", "needs one score per class", "--loss mse_loss"),
         ("Net", lambda output, target: output, "is not one number", ""),
         ("Net", lambda output, target: 3.0, "is not one number", ""),

@@ -39,9 +39,9 @@ def own_loss(output: object, *targets: Tensor) -> Tensor:
     return first
 
 
-OWN: dict[str, Loss] = {
-    loss.__name__: loss for loss in (token_cross_entropy, mse_of_outputs, own_loss)
-}
+NAMED: dict[str, Loss] = {loss.__name__: loss for loss in (token_cross_entropy, mse_of_outputs)}
+"""Losses that a user may name; `own_loss` is for models that take labels."""
+OWN = {**NAMED, own_loss.__name__: own_loss}
 
 
 def named_loss(name: str) -> Loss | None:
@@ -70,7 +70,7 @@ def resolve_loss(
     name = loss or _usual(source)
     found = named_loss(name)
     if found is None:
-        known = f"cross_entropy, nll_loss, mse_loss or l1_loss, or golow's {' or '.join(OWN)}"
+        known = f"cross_entropy, nll_loss, mse_loss or l1_loss, or golow's {' or '.join(NAMED)}"
         raise GolowError(
             f"torch.nn.functional has no loss {name!r}",
             f"try {known}.",

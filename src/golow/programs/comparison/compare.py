@@ -49,9 +49,10 @@ def require_sense(request: Request, settings: ComparisonSettings) -> None:
         raise GolowError(
             f"a time limit of {settings.time_limit} s is not allowed", "use --time-limit 60 or so."
         )
-    if not 0 <= settings.interval < math.inf:
+    if not 0 <= settings.interval < 1:
         raise GolowError(
-            f"an interval of {settings.interval} is not allowed", "use --interval 0.02 or so."
+            f"an interval of {settings.interval} is not allowed: it is a share, below 1",
+            "use --interval 0.02 for 2%.",
         )
     require_mode(request.mode)
     require_precision(request.device, request.precision)
