@@ -172,6 +172,7 @@ def test_the_doctor_names_the_extra_to_install(
         (("compare", "lenet5", "--life-rounds", "2"), "--life-rounds", "add --life"),
         (("compare", "mlp", "--interval", "5"), "an interval of 5.0", "--interval 0.02 for 2%"),
         (("study", "run", "levental-2020", "--jobs", "0"), "--jobs 0", "--jobs 1"),
+        (("study", "run", "small", "--budget", "nan"), "--budget nan is not", "--budget 600"),
     ],
 )
 def test_what_cannot_be_done_is_told_before_anything_is_begun(

@@ -20,6 +20,7 @@ REFUSED = [
     (("profile", "--diff", "a", "b", "--levels", "eager"), "so --levels has no effect"),
     (("profile", "--diff", "a", "b", "--sort", "calls"), "leave out --sort, or leave out --diff."),
     (("profile", "mlp", "--way-down", "1", "--by", "layer"), "--way-down counts the calls of one"),
+    (("lower", "mlp", "--no-measure"), "add --roof, or leave out --no-measure."),
     (("lower", "mlp", "--level", "onednn", "--top", "3"), "--top needs --roof or --verify"),
     (("profile", "mlp", "--precision", ""), "no precision is named"),
     (("profile", "mlp", "--precision", "default,bf16"), "the precision bf16 is for a GPU"),

@@ -92,7 +92,8 @@ def test_a_study_without_cells_has_no_page(tmp_path: Path) -> None:
         *("study", "figures", "a-study", "--studies", str(tmp_path)),
         *("--out", str(tmp_path / "figures"), "--formats", "html"),
     )
-    assert (ended.status, ended.output) == (0, "")
+    assert (ended.status, list(tmp_path.glob("figures/*"))) == (0, [])
+    assert ended.output == "nothing was drawn: a-study has no measured cell\n"
 
 
 def test_it_shows_the_fastest_level_of_each_cell() -> None:

@@ -280,6 +280,8 @@ def figures(
         files.append(write_report([folder], out / "study.html", reference))
     for file in files:
         print(file)
+    if not files:
+        print(plain(f"nothing was drawn: {folder.name} has no measured cell"))
 
 
 # ---------------------------------------------------------------- implementation

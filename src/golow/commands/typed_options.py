@@ -20,7 +20,8 @@ def typed_options(context: typer.Context) -> Iterator[tuple[str, str]]:
     for parameter in context.command.params:
         name = parameter.name or ""
         if is_typed(context, name):
-            yield name, parameter.opts[0]
+            is_off = parameter.secondary_opts and context.params.get(name) is False
+            yield name, (parameter.secondary_opts if is_off else parameter.opts)[0]
 
 
 def refuse_without(context: typer.Context, needed: str, names: Collection[str]) -> None:

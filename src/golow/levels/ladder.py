@@ -160,7 +160,10 @@ def choose(name: str, mode: Mode, device: Device = "cpu", ranks: int = 1) -> Cho
     chosen = ChosenLevel(level, variant)
     _require_ranks(level, device, ranks)
     if mode not in chosen.modes:
-        raise GolowError(f"{name} is for {' and '.join(chosen.modes)} only, not for {mode}")
+        raise GolowError(
+            f"{name} is for {' and '.join(chosen.modes)} only, not for {mode}",
+            "`golow levels` lists what each level is for.",
+        )
     if device not in chosen.devices:
         [only] = chosen.devices
         raise GolowError(

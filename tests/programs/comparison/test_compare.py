@@ -325,7 +325,7 @@ def test_an_interrupt_before_the_race(tmp_path: Path, at: str) -> None:
     [
         ({"levels": ["eagre"]}, "there is no level 'eagre'", "did you mean eager"),
         ({"levels": ["compile:frozen"]}, "no variant 'frozen'", "compile:freezing"),
-        ({"levels": ["compile:freezing"], "mode": "train"}, "for infer only, not for train", ""),
+        ({"levels": ["compile:freezing"], "mode": "train"}, "not for train", "golow levels"),
         ({"workers": {"eager": "./mine"}}, "a worker cannot be called 'eager'", "no level has"),
         ({"workers": {"comparison": "./mine"}}, "cannot be called 'comparison'", ""),
         ({"workers": {"../mine": "./mine"}}, "cannot be called '../mine'", "letters"),

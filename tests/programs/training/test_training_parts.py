@@ -222,7 +222,7 @@ MISTAKES = [
     (["lenet5", "--dataset", "digits", "--seeds", "9" * 30], "seeds are too many"),
     (["lenet5", "--dataset", "digits", "--momentum", "nan"], "nan is not a finite number"),
     (["lenet5", "--dataset", "digits", "--warm-up", "10"], "use a --warm-up below --epochs"),
-    (["lenet5", "--dataset", "digits", "--crop", "200"], "the padding must be 0 to 127, not 200"),
+    (["lenet5", "--dataset", "digits", "--crop", "200"], "not 200 use --crop 4"),
     (["lenet5", "--dataset", "digits", "--batch", "5000"], "1 to 1437"),
     (["lenet5", "--dataset", "digits", "--device", "cuda", "--precision", "fp8"], "fp8"),
     (["lenet5", "--dataset", "digits", "--precision", "bf16"], "add --device cuda"),

@@ -43,6 +43,10 @@ def run_study(
     """
     device = study.device if settings.ray is None else "cpu"  # the GPUs are on other machines
     require_places(device, settings.jobs, max(study.gpus))
+    if settings.budget is not None and not settings.budget >= 0:  # nan too
+        raise GolowError(
+            f"--budget {settings.budget:g} is not a number of seconds", "use --budget 600 or so."
+        )
     folder = StudyFolder(out / study.name)
     with folder.held():
         folder.write_study(study)

@@ -103,7 +103,9 @@ def require_possible(request: TrainingRequest) -> None:
                 f"{meant(name, known)}names: {', '.join(known)}.",
             )
     if not 0 <= padding <= LARGEST_PADDING:
-        raise GolowError(f"the padding must be 0 to {LARGEST_PADDING}, not {padding}")
+        raise GolowError(
+            f"the padding must be 0 to {LARGEST_PADDING}, not {padding}", "use --crop 4 or so."
+        )
     require_optimizer(request.optimizer)
     require_sense(request.schedule, epochs)
 
