@@ -201,6 +201,16 @@ def test_a_record_says_nothing_of_outputs_that_answer(tmp_path: Path) -> None:
     assert standard_notes(words, same, tmp_path / "same") == []
 
 
+@pytest.mark.parametrize("kind", ["argmax", "truth"])
+def test_outputs_without_rounding_have_nothing_to_note(kind: str, tmp_path: Path) -> None:
+    class Deciding(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = super().forward(x)
+            return scores.argmax(-1) if kind == "argmax" else scores > 0
+
+    assert standard_notes(Deciding(3, 4), torch.randn(2, 3), tmp_path) == []
+
+
 def standard_notes(module: nn.Module, example: Tensor, folder: Path) -> list[str]:
     bundle, _ = write_bundle(prepare(Request(module, example, batch=2)), folder / "bundle")
     return Standard(bundle, folder, Starter()).notes
