@@ -36,7 +36,7 @@ def without_reference(failure: WorkerFailure) -> GolowError:
 
 
 def _hint(failure: WorkerFailure) -> str:
-    """What to do about a worker that ended so; empty where its message is all that is known."""
+    """Advice about a worker that ended so; empty where its message is all that is known."""
     if failure.kind == "hung":
         return SMALLER
     if "SIGKILL" in failure.message:
