@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,9 +84,21 @@ def run_in_groups(names: Sequence[str], size: int, option: str) -> bool:
 
 
 def run_group(changes: Sequence[Sequence[str]]) -> bool:
-    """Start this program once for each of these additions to its options; False if one failed."""
+    """Start this program once for each of these additions to its options; False if one failed. An
+    interrupt is passed on to all of them, and ends the group when they have ended."""
     with tempfile.TemporaryDirectory() as turns:
         shared = ("--turns", turns, "--expected", str(len(changes)))
-        runs = [subprocess.Popen([sys.executable, *sys.argv, *shared, *more]) for more in changes]
-        statuses = [run.wait() for run in runs]
+        # In groups of their own, so that Ctrl-C at a terminal does not reach them twice.
+        runs = [
+            subprocess.Popen([sys.executable, *sys.argv, *shared, *more], process_group=0)
+            for more in changes
+        ]
+        try:
+            statuses = [run.wait() for run in runs]
+        except KeyboardInterrupt:
+            for run in runs:
+                run.send_signal(signal.SIGINT)
+            for run in runs:
+                run.wait()
+            raise
     return not any(statuses)
