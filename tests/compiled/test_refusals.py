@@ -102,6 +102,11 @@ def test_the_names_of_the_forward_pass_are_in_the_hint(module: nn.Module) -> Non
             golow.compile(module, example, quiet=True)
 
 
+def test_an_example_without_samples_is_refused(module: nn.Module) -> None:
+    with pytest.raises(GolowError, match="the example has no samples: input 0 is 0x3x12x12"):
+        golow.compile(module, X[:0], quiet=True)
+
+
 class MixesSamples(nn.Module):
     """Its norm takes the statistics of the batch, also in inference."""
 

@@ -51,6 +51,7 @@ def step() -> TrainingStep:
         (lambda step: step.plan(3), r"there is no plan for batch 3"),
         (lambda step: setattr(step, "learning_rate", float("nan")), "nan is not finite"),
         (lambda step: setattr(step, "learning_rate", "fast"), "'fast' is not a number"),
+        (lambda step: setattr(step, "learning_rate", -0.1), "-0.1 is negative"),
         (copy.deepcopy, "cannot be copied or pickled"),
         (pickle.dumps, "cannot be copied or pickled"),
     ],

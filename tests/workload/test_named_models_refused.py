@@ -77,6 +77,7 @@ def test_a_file_without_the_name_of_a_model(
         ("Talks", "the output of", "return a tensor"),
         ("Silent", "the output of", "return a tensor"),
         ("Counts", "is not a tensor: it contains Tensor, int", "return a tensor"),
+        ("Empty", "has no elements: 0x16", "nothing to compare"),
     ],
 )
 def test_what_the_file_names_is_no_model(file: Path, name: str, message: str, hint: str) -> None:

@@ -178,6 +178,11 @@ def _forward(
             f"the output of {name} is not a tensor: it contains {kinds}",
             "return a tensor, or a tuple, named tuple, list, dict or dataclass of tensors.",
         )
+    if not any(leaf.numel() for leaf in found):
+        raise GolowError(
+            f"the output of {name} has no elements: {'x'.join(map(str, found[0].shape))}",
+            "there is nothing to compare; return what the forward pass computes.",
+        )
     for leaf in found:
         if kind := unusual(leaf):
             raise GolowError(

@@ -62,6 +62,10 @@ class Counts(nn.Module):
     def forward(self, x):
         return {"y": x, "count": 3}
 
+class Empty(nn.Module):
+    def forward(self, x):
+        return x[:0]
+
 class Fails(nn.Module):
     def __init__(self):
         super().__init__()

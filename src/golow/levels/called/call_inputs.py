@@ -66,6 +66,12 @@ class CallInputs:
             raise GolowError("there is no example input", "give the tensors that the module takes.")
         for label, item in zip(labels, self.example, strict=True):
             require_on(label, item, device)
+        if first_axis(self.example) == 0:
+            raise GolowError(
+                f"the example has no samples: {labels[0]} is "
+                f"{'x'.join(map(str, self.example[0].shape))}",
+                "give an example with at least one.",
+            )
         # Inputs that a forward pass takes as *inputs have numbers instead of names.
         numbers = tuple(map(str, range(len(self.names), len(self.example))))
         self._known = (*self.names, *numbers)

@@ -92,8 +92,9 @@ class TorchProgram(TorchStep):
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
     def last(self) -> float:
-        """The loss, or the first element of the first output."""
-        return float(leaves_of(self._last)[0].flatten()[0])
+        """The loss, or the first element of the first output that has one."""
+        first = next(leaf for leaf in leaves_of(self._last) if leaf.numel())
+        return float(first.flatten()[0])
 
     def reset(self, learning_rate: float) -> None:
         """Back to the bundle's weights and to zero momentum, training then at this rate."""

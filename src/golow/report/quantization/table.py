@@ -210,7 +210,8 @@ def ranking_lines(ranking: Ranking) -> Iterator[str]:
     total = sum(layer.multiplications for layer in ranking.layers) or 1
     width = max((len(layer.path) for layer in ranking.layers[:SHOWN]), default=0)
     for layer in ranking.layers[:SHOWN]:
-        back = 1 - layer.left / ranking.distance if ranking.distance else 0.0
+        share_left = layer.left / ranking.distance if ranking.distance else 1.0
+        back = round(1 - share_left, 2) + 0.0  # never "-0%"
         share = layer.multiplications / total
         yield (
             f"{layer.path:<{width}}  {layer.left:.2g}, {back:.0%} less, for {share:.1%} of the "

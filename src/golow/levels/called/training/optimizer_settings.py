@@ -136,11 +136,15 @@ def _created(module: nn.Module, record: Optimizer) -> torch.optim.Optimizer:
 
 
 def require_rate(rate: Any) -> float:
-    """A learning rate as a number. Raises `GolowError` for other types."""
+    """A learning rate as a number. Raises `GolowError` for what none can be."""
     try:
         found = float(rate)
     except (TypeError, ValueError) as error:
         raise GolowError(f"a learning rate of {rate!r} is not a number") from error
     if not math.isfinite(found):
         raise GolowError(f"a learning rate of {found} is not finite")
+    if found < 0:
+        raise GolowError(
+            f"a learning rate of {found} is negative", "PyTorch's optimizers take 0 or more."
+        )
     return found
