@@ -8,7 +8,8 @@ Cheats race beside an honest worker, in the cases of tests/support/plants/cheate
 levels race on networks of the zoo, in both modes in turn. Every race adds its workers to --out, a
 line each, with the load of the machine; a race that is there is not run again. With --part 1/4 only
 every fourth race is run, so that four processes share them. --show prints for each worker its races
-and those after which it has a time: a cheat must never have one, an honest worker always.
+and those after which it has a time, or was cut: on busy cores a race may be over before a worker's
+times can be checked. A cheat must never have a time, and an honest worker must never be refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ UNABLE = ("unsupported", "unavailable")
 
 class Ended(msgspec.Struct, frozen=True):
     """A worker after a race. race: its name and number. load: of the machine, of one minute.
-    cores: of the machine. refused: for what the worker has no time; empty if it has one."""
+    cores: of the machine. refused: for what the worker has no time, or the verdict of its check if
+    it had no turn; empty if it has a time."""
 
     race: str
     worker: str
@@ -42,6 +44,11 @@ class Ended(msgspec.Struct, frozen=True):
     load: float
     cores: int
     refused: str
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the race was over before the worker had a time that could be checked."""
+        return self.refused == "match" or self.refused.startswith("the race ended")
 
 
 def main() -> int:
@@ -128,8 +135,8 @@ def table(known: Sequence[Ended]) -> Iterator[str]:
             f"{max(loads.values()):.0f}."
         )
     yield ""
-    yield "| worker | cheats | races | with a time |"
-    yield "|---|---|---|---|"
+    yield "| worker | cheats | races | with a time | cut | refused |"
+    yield "|---|---|---|---|---|---|"
 
     def order(ended: Ended) -> tuple[bool, str]:
         return not ended.cheats, ended.worker
@@ -137,7 +144,11 @@ def table(known: Sequence[Ended]) -> Iterator[str]:
     for (honest, worker), group in groupby(sorted(known, key=order), order):
         ended = list(group)
         timed = sum(not item.refused for item in ended)
-        yield f"| {worker} | {'no' if honest else 'yes'} | {len(ended)} | {timed} |"
+        cut = sum(item.was_cut for item in ended)
+        yield (
+            f"| {worker} | {'no' if honest else 'yes'} | {len(ended)} | {timed} | {cut} "
+            f"| {len(ended) - timed - cut} |"
+        )
 
 
 if __name__ == "__main__":
