@@ -307,7 +307,9 @@ def is_transformed(tensor: Tensor) -> bool:
 
 
 def require_on(label: str, tensor: Tensor, device: torch.device) -> None:
-    """Raise `GolowError` for a tensor on another device."""
+    """Raise `GolowError` for a tensor on another device, or a sparse one."""
+    if tensor.layout is not torch.strided:
+        raise GolowError(f"{label} is a sparse tensor", "give a dense one: its .to_dense().")
     if tensor.device != device:
         move = ".cpu()" if device.type == "cpu" else f".to({str(device)!r})"
         place = "the CPU" if device.type == "cpu" else str(device)

@@ -20,7 +20,7 @@ def var_mean(
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The variance from the mean, not from the sum of squares."""
-    axes = list(range(self.dim())) if not dim else [axis % self.dim() for axis in dim]
+    axes = [axis % self.dim() for axis in dim] if dim and self.dim() else list(range(self.dim()))
     count = math.prod(self.shape[axis] for axis in axes)
     mean = self.mean(axes, keepdim=True)
     centred = self - mean

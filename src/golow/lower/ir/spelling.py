@@ -108,7 +108,7 @@ class Call:
     def axes(self, name: str, of: str = "self") -> tuple[int, ...]:
         """Axes of an argument in ascending order; all of them if none is named."""
         rank = self.rank(of)
-        chosen = {axis % max(rank, 1) for axis in self.integers(name)}
+        chosen = {axis % rank for axis in self.integers(name)} if rank else set()  # 0 or -1 then
         return tuple(sorted(chosen or range(rank)))
 
     def value(self, name: str) -> Value:

@@ -44,15 +44,15 @@ class SoftmaxBackward(Operator, frozen=True, kw_only=True):
 
 
 def softmax(call: Call, log: bool) -> Softmax | None:
-    """``softmax`` and ``log_softmax`` that keep the dtype."""
-    if not call.same_dtype("self"):
+    """``softmax`` and ``log_softmax`` over an axis that keep the dtype."""
+    if not call.same_dtype("self") or call.rank("self") == 0:
         return None
     return Softmax(x=call.ref("self"), axis=call.axis("dim"), log=log)
 
 
 def backward(call: Call, log: bool) -> SoftmaxBackward | None:
     """``_softmax_backward_data`` and ``_log_softmax_backward_data``."""
-    if not call.same_dtype("grad_output", "output"):
+    if not call.same_dtype("grad_output", "output") or call.rank("output") == 0:
         return None
     return SoftmaxBackward(
         gradient=call.ref("grad_output"),
