@@ -95,7 +95,7 @@ STREAM = "- means standard output, but this option writes files"
         ("compare mlp --json folder", f"folder {FOLDER}"),
         ("compare mlp --json nowhere/file", "there is no folder nowhere"),
         ("study export study --to folder", f"folder {FOLDER}"),
-        ("data verify voc2012 --data-root latin.py", "voc2012 is not in latin.py"),
+        ("data verify voc2012 --data-root latin.py", "latin.py is a file, not a folder"),
         ("train mlp --dataset folder:latin.py", "latin.py is not a folder"),
         ("show latin", f"latin/comparison.json {NOT_UTF8}"),
         ("train --resume plan", f"plan/plan.json {NOT_UTF8}"),

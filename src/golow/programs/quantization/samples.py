@@ -17,6 +17,7 @@ from golow.data.token_file import open_prepared
 from golow.observer import Observer
 from golow.programs.training.data import TrainingData, open_data
 from golow.records.errors import GolowError
+from golow.storage.shell_words import shell_word
 from golow.worker.feed import normalised
 from golow.workload.batch import Batch
 from golow.workload.hub.huggingface import PREFIX, has_tokenizer
@@ -125,8 +126,8 @@ def _require_bytes(request: Request, name: str) -> None:
     if has_tokenizer(source):
         raise GolowError(
             f"a token of {name} is a byte, and {model} has a tokenizer of its own",
-            f"golow generate {model} --precision int4-weights --calibrate FILE.txt, or --calibrate "
-            "inputs here, which draws tokens.",
+            f"golow generate {shell_word(model)} --precision int4-weights --calibrate FILE.txt, or "
+            "--calibrate inputs here, which draws tokens.",
         )
 
 
