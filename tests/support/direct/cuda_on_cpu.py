@@ -40,9 +40,9 @@ Named = dict[str, np.ndarray]
 RUN_HERE = {
     "adaptive_average_pool", "batch_norm", "batch_norm_backward", "cache_update",
     "cached_attention", "copies", "cross_entropy", "elements", "fused_pointwise", "fused_reduce",
-    "fused_softmax", "group_norm", "joined_copies", "layer_norm", "linear_recurrence", "pad",
-    "recurrent", "reduction", "resample", "rms_norm", "roll", "row_product", "softmax",
-    "step_attention", "take", "weight_norm",
+    "fused_softmax", "group_norm", "joined_copies", "layer_norm", "linear_recurrence",
+    "packed_rows", "pad", "recurrent", "reduction", "resample", "rms_norm", "roll", "row_product",
+    "softmax", "step_attention", "take", "weight_norm",
 }  # fmt: skip
 
 
