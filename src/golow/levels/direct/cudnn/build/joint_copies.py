@@ -37,7 +37,9 @@ def copied_together(build: Builder, whole: Ref) -> Tensor | None:
         return None
     begin_at_units = math.prod(tensor.shape[1:]) * ITEM_BYTES[tensor.dtype] % UNIT == 0
     if begin_at_units and all(_is_copied_range(current, tensor, node) for node in nodes):
-        return build.values.rows(whole)
+        rows = Tensor(0, tensor.shape, Layout(tensor.dtype))
+        if not any(_is_copied_range(current, rows, node) for node in nodes):
+            return build.values.rows(whole)
     image = len(tensor.shape) == 4 and tensor.dtype == build.types.computed
     if not image or pixel_pitch(tensor.layout, tensor.shape) is not None:
         return None
