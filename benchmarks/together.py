@@ -66,13 +66,15 @@ class RacesInTurn:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options with which `run_group` starts each of its runs."""
-    parser.add_argument("--turns", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     parser.add_argument("--expected", type=int, help=argparse.SUPPRESS)
 
 
 def turn(options: argparse.Namespace) -> Turn:
-    """The turn of a run that `run_group` started; of any other run there is nothing to wait for."""
-    return AfterAll(options.turns, options.expected) if options.turns else Turn()
+    """The turn of a run: after all others of its group if `run_group` started it, among those that
+    share its folder if one is named; otherwise there is nothing to wait for."""
+    grouped = options.expected is not None
+    return AfterAll(options.turns, options.expected) if grouped else Turn(options.turns)
 
 
 def run_in_groups(names: Sequence[str], size: int, option: str) -> bool:

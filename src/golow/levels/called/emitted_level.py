@@ -33,7 +33,7 @@ def with_emitted(level: Level) -> Level:
             python_worker(PROGRAM, variant),
             environment={"GOLOW_CACHE": str(cache), BUILT_BEFORE: str(folder / BUILT)},
             built_by_loading=folder / BUILT,
-            build_measures=bundle.workload.device == "cpu",  # layouts
+            build_measures=bundle.workload.device == "cpu",  # a GPU's engines are not tuned
         )
 
     own = Variant("the C++ of golow emit, built and called on PyTorch's tensors", modes=("infer",))

@@ -20,7 +20,7 @@ def as_tensor(label: str, item: Any) -> Tensor:
     if isinstance(item, Tensor):
         return item
     if hasattr(item, "__dlpack__"):
-        item = _forward(item)
+        item = _readable(item)
         with suppress(BufferError, RuntimeError, TypeError):
             return from_dlpack(item)
         # Arrays that are read-only, or in a type of NumPy alone, are copied if possible.
@@ -56,7 +56,7 @@ def write_array(label: str, item: Any, content: Tensor) -> None:
     )
 
 
-def _forward(item: Any) -> Any:
+def _readable(item: Any) -> Any:
     """The array; a copy of one with negative strides, at which PyTorch ends the process, or in
     another byte order."""
     strides = getattr(item, "strides", None)

@@ -123,7 +123,7 @@ def _require_one_host(meeting: Meeting) -> None:
 
 
 class ProcessorPlan:
-    """A plan of the state. state: whose sums of gradients it forgets at its end."""
+    """The plan of a batch size. state: whose sums of gradients it forgets at its end."""
 
     def __init__(self, plan: TrainingPlan, state: MutableState | None) -> None:
         self.plan: Plan = plan.plan
